@@ -1,0 +1,45 @@
+package order
+
+import (
+	"slices"
+	"strings"
+)
+
+// Status is an order's status as MySQL stores it, in upper case; buyers see it in lower case.
+type Status string
+
+// Statuses that the product itself writes or shows. A shop may add its own, at most 16 bytes each.
+const (
+	Confirmed Status = "CONFIRMED"
+	Paid      Status = "PAID"
+	Failed    Status = "FAILED"
+	Cancelled Status = "CANCELLED"
+	Expired   Status = "EXPIRED"
+	Refunded  Status = "REFUNDED"
+	Closed    Status = "CLOSED"
+
+	// Queued and Processing exist only before an order lands: Kafka has it; or it is reserved, or perhaps reserved.
+	Queued     Status = "QUEUED"
+	Processing Status = "PROCESSING"
+)
+
+// MaxStatusBytes is the width of orders.status.
+const MaxStatusBytes = 16
+
+// DefaultDead lists the statuses of an order that no longer holds stock or its buyer's place.
+var DefaultDead = []Status{Failed, Cancelled, Expired, Refunded, Closed}
+
+// Word is the status as buyers see it.
+func (s Status) Word() string { return strings.ToLower(string(s)) }
+
+// In says whether s is one of set. It is the test for "dead", with the configured set.
+func (s Status) In(set []Status) bool { return slices.Contains(set, s) }
+
+// Reasons that the product writes to orders.reason and shows to the buyer.
+const (
+	ReasonSoldOut   = "sold_out"        // MySQL had too little stock left
+	ReasonDuplicate = "already_ordered" // the buyer has another live order in this activity
+	ReasonInvalid   = "invalid"         // the message was not a valid order
+	ReasonReleased  = "released"        // reserved, but never published
+	ReasonUnpaid    = "unpaid"          // the payment window passed
+)
