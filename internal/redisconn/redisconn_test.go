@@ -1,0 +1,150 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config Config
+		want   string // part of the error; empty: valid
+	}{
+		"single":            {Config{Addrs: []string{"127.0.0.1:6379"}}, ""},
+		"cluster":           {Config{Addrs: []string{"a:1", "b:2"}}, ""},
+		"cluster of one":    {Config{Addrs: []string{"a:1"}, Cluster: true}, ""},
+		"sentinel":          {Config{Addrs: []string{"a:1", "b:2"}, Sentinel: "m", DB: 3}, ""},
+		"no address":        {Config{}, "addrs"},
+		"no port":           {Config{Addrs: []string{"localhost"}}, `"localhost"`},
+		"no host":           {Config{Addrs: []string{":6379"}}, `":6379"`},
+		"bad port":          {Config{Addrs: []string{"a:0"}}, `"0"`},
+		"twice":             {Config{Addrs: []string{"a:1", "a:1"}}, "twice"},
+		"both kinds":        {Config{Addrs: []string{"a:1"}, Sentinel: "m", Cluster: true}, "exclude"},
+		"cluster with db":   {Config{Addrs: []string{"a:1", "b:1"}, DB: 1}, "only database 0"},
+		"negative db":       {Config{Addrs: []string{"a:1"}, DB: -1}, "negative"},
+		"user without word": {Config{Addrs: []string{"a:1"}, Username: "u"}, "password"},
+		"ca without tls":    {Config{Addrs: []string{"a:1"}, CAFile: "x"}, "tls"},
+		"negative pool":     {Config{Addrs: []string{"a:1"}, PoolSize: -1}, "pool_size"},
+		"idle over pool":    {Config{Addrs: []string{"a:1"}, PoolSize: 2, MinIdle: 3}, "min_idle"},
+		"no read bound":     {Config{Addrs: []string{"a:1"}, ReadTimeout: -1}, "read_timeout"},
+		"negative wait":     {Config{Addrs: []string{"a:1"}, PoolTimeout: -time.Second}, "pool_timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := c.config.Validate()
+			if c.want == "" && err != nil {
+				t.Fatalf("want valid, got %v", err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Fatalf("want an error with %q, got %v", c.want, err)
+			}
+			if rdb, nerr := New(c.config); (nerr == nil) != (err == nil) {
+				t.Fatalf("New: %v, Validate: %v", nerr, err)
+			} else if rdb != nil {
+				_ = rdb.Close()
+			}
+		})
+	}
+}
+
+func TestCAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	c := Config{Addrs: []string{"a:1"}, TLS: true, CAFile: file}
+	if _, err := New(c); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("want not exist, got %v", err)
+	}
+	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "PEM") {
+		t.Fatalf("want an error about PEM, got %v", err)
+	}
+}
+
+// TestOptions pins what the protocol relies on, for every kind of client (E02: 0 retries must not become 3).
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	single, err := New(Config{Addrs: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer single.Close()
+	so := single.(*redis.Client).Options()
+	if so.MaxRetries != 0 || !so.ContextTimeoutEnabled || so.PoolTimeout != DefaultPoolTimeout || so.ReadTimeout != DefaultIOTimeout {
+		t.Errorf("single: retries %d, obeys deadlines %v, pool %v, read %v", so.MaxRetries, so.ContextTimeoutEnabled, so.PoolTimeout, so.ReadTimeout)
+	}
+	sentinel, err := New(Config{Addrs: []string{"127.0.0.1:1"}, Sentinel: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sentinel.Close()
+	if o := sentinel.(*redis.Client).Options(); o.MaxRetries != 0 || !o.ContextTimeoutEnabled || o.PoolTimeout != DefaultPoolTimeout {
+		t.Errorf("sentinel: retries %d, obeys deadlines %v, pool %v", o.MaxRetries, o.ContextTimeoutEnabled, o.PoolTimeout)
+	}
+	cluster, err := New(Config{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	if o := cluster.(*redis.ClusterClient).Options(); o.MaxRetries != -1 && o.MaxRetries != 0 || !o.ContextTimeoutEnabled || o.MaxRedirects != 3 {
+		t.Errorf("cluster: retries %d, obeys deadlines %v, redirects %d", o.MaxRetries, o.ContextTimeoutEnabled, o.MaxRedirects)
+	}
+}
+
+// TestDoesNotDial counts connections: none until the first command, and then one try that obeys the caller's deadline.
+func TestDoesNotDial(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var dials atomic.Int32
+	go func() {
+		var held []net.Conn
+		defer func() {
+			for _, c := range held {
+				_ = c.Close()
+			}
+		}()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			held = append(held, c) // never answers
+		}
+	}()
+	rdb, err := New(Config{Addrs: []string{l.Addr().String()}, ReadTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if n := dials.Load(); n != 0 {
+		t.Fatalf("%d connections before the first command, want 0", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := rdb.Get(ctx, "k").Err(); err == nil {
+		t.Fatal("want an error from a server that never answers")
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Fatalf("a deadline of 50 ms took %v", took)
+	}
+}
