@@ -4,7 +4,9 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -35,12 +37,6 @@ type Limiter interface {
 	Len() int
 }
 
-// Rate is Limit per Per.
-type Rate struct {
-	Limit int64
-	Per   time.Duration
-}
-
 // Options of New.
 type Options struct {
 	Algorithm Algorithm // default token_bucket
@@ -53,8 +49,39 @@ type Options struct {
 	Now func() time.Duration
 }
 
-// New makes a limiter, or says which option is wrong.
-func New(o Options) (Limiter, error) { panic("stub") }
+// Defaults and bounds of Options.
+const (
+	DefaultMaxKeys = 1_000_000
+	maxBurst       = 1_000_000_000
+)
 
-// ParseRate reads "10000/s", "5/m", "100/h" or "20/10s".
-func ParseRate(s string) (Rate, error) { panic("stub") }
+// New makes a limiter, or says which option is wrong. It starts nothing.
+func New(o Options) (Limiter, error) {
+	o.Algorithm = cmp.Or(o.Algorithm, TokenBucket)
+	o.MaxKeys = cmp.Or(o.MaxKeys, DefaultMaxKeys)
+	o.Burst = cmp.Or(o.Burst, o.Rate.Limit)
+	if o.Now == nil {
+		o.Now = sinceStart
+	}
+	if err := o.Rate.Validate(); err != nil {
+		return nil, err
+	}
+	if o.MaxKeys < 1 {
+		return nil, fmt.Errorf("rate limit: max keys %d: want at least 1", o.MaxKeys)
+	}
+	if o.Burst < 1 || o.Burst > maxBurst {
+		return nil, fmt.Errorf("rate limit: burst %d: want 1 to %d", o.Burst, maxBurst)
+	}
+	switch o.Algorithm {
+	case TokenBucket:
+		return newTokenBucket(o)
+	default:
+		return nil, fmt.Errorf("rate limit: unknown algorithm %q: want %s", o.Algorithm, TokenBucket)
+	}
+}
+
+// start is the origin of the default clock. It is the process's, not a limiter's, so that state which outlives a reload
+// keeps its meaning.
+var start = time.Now()
+
+func sinceStart() time.Duration { return time.Since(start) }
