@@ -1,0 +1,103 @@
+package binlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/schema"
+)
+
+// Tables names the watched tables and the columns of the shop's inventory. All are in the database of the DSN.
+type Tables struct {
+	Orders, Activity, Inventory string
+	Item, Stock, Version        string // columns of the inventory
+}
+
+func (t Tables) names() []string { return []string{t.Inventory, t.Orders, t.Activity} }
+
+// columns lists what must be there in each table.
+func (t Tables) columns(table string) []string {
+	switch table {
+	case t.Inventory:
+		return []string{t.Item, t.Stock, t.Version}
+	case t.Orders:
+		return []string{"order_id", "activity_id", "user_id", "item_id", "quantity", "status", "reason"}
+	case t.Activity:
+		return []string{"activity_id", "item_id", "title", "starts_at_ms", "ends_at_ms", "max_per_user", "state"}
+	}
+	return nil
+}
+
+// fingerprint condenses the columns of the tables: their names, types and order.
+func fingerprint(tables []*schema.Table) string {
+	h := sha256.New()
+	for _, t := range tables {
+		_, _ = io.WriteString(h, t.Name+"\x00")
+		for _, c := range t.Columns {
+			_, _ = io.WriteString(h, c.Name+"\x00"+c.RawType+"\x00")
+		}
+		_, _ = io.WriteString(h, "\x01")
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// readTables reads the columns of every watched table and checks that the ones needed are there.
+func readTables(ctx context.Context, db *sql.DB, database string, names Tables) ([]*schema.Table, error) {
+	var out []*schema.Table
+	for _, name := range names.names() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		t, err := schema.NewTableFromSqlDB(db, database, name)
+		if err != nil {
+			return nil, fmt.Errorf("read the columns of table %s.%s (is the schema migrated? see `seckill-worker migrate`): %w",
+				database, name, err)
+		}
+		for _, c := range names.columns(name) {
+			if t.FindColumn(c) < 0 {
+				return nil, fmt.Errorf("table %s.%s has no column %q: run `seckill-worker migrate`, or name the right column "+
+					"in the configuration", database, name, c)
+			}
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// Flavor tells MySQL from MariaDB by the server's own version.
+func Flavor(version string) string {
+	if strings.Contains(strings.ToLower(version), "mariadb") {
+		return mysql.MariaDBFlavor
+	}
+	return mysql.MySQLFlavor
+}
+
+// server is what a connection says about the server behind it.
+type server struct {
+	version, flavor, identity, gtid string
+}
+
+// askServer reads the server's identity and the GTIDs in its binary log.
+func askServer(ctx context.Context, db *sql.DB) (server, error) {
+	var s server
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&s.version); err != nil {
+		return s, fmt.Errorf("ask mysql for its version: %w", err)
+	}
+	s.flavor = Flavor(s.version)
+	// MariaDB has no server uuid. Its positions are GTIDs, which need none, but for a server that never wrote.
+	query := "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed"
+	if s.flavor == mysql.MariaDBFlavor {
+		query = "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.server_id), @@GLOBAL.gtid_binlog_pos"
+	}
+	if err := db.QueryRowContext(ctx, query).Scan(&s.identity, &s.gtid); err != nil {
+		return s, fmt.Errorf("ask mysql for its identity and gtids: %w", err)
+	}
+	s.gtid = strings.ReplaceAll(s.gtid, "\n", "")
+	return s, nil
+}

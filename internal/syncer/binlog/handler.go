@@ -1,0 +1,193 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/canal"
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+	"go.uber.org/zap"
+)
+
+// flushOrders bounds the orders gathered of one transaction. What the log holds is committed, so a larger one may be
+// applied in parts.
+const flushOrders = 5000
+
+// handler gathers the rows of a transaction and hands them on when it ends. The library calls it from one goroutine, but
+// for OnPosSynced from Close.
+type handler struct {
+	canal.DummyEventHandler
+
+	ctx              context.Context // of this one connection; the library's callbacks carry none
+	stop             context.CancelCauseFunc
+	stream           *Stream
+	sink             Sink
+	flavor, identity string
+	schema           string
+	gtid             mysql.GTIDSet // everything up to the last transaction that ended
+	next             string        // GTID of the transaction that is being read
+	tx               *Transaction
+	started          func()
+	fatal            atomic.Pointer[error]
+}
+
+// fail ends the stream. The library wraps what a handler returns, so the reason is kept here.
+func (h *handler) fail(err error) error {
+	if h.fatal.CompareAndSwap(nil, &err) && h.stop != nil {
+		h.stop(err)
+	}
+	return err
+}
+
+func (h *handler) failure() error {
+	if e := h.fatal.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// unparsed is called for a statement that the library could not parse and therefore ignored.
+func (h *handler) unparsed(query string) {
+	if !h.mayChangeTables(query) {
+		return
+	}
+	h.sink.Doubt("", fmt.Errorf("statement not understood: %.200s", query))
+	_ = h.fail(fmt.Errorf("%w: a statement that names a watched table was not understood: %.200s", ErrLoadAgain, query))
+}
+
+func (h *handler) OnRotate(*replication.EventHeader, *replication.RotateEvent) error {
+	if h.started != nil {
+		h.started()
+		h.started = nil
+	}
+	return h.failure()
+}
+
+func (h *handler) OnTableChanged(_ *replication.EventHeader, database, table string) error {
+	if database != h.stream.dsn.DBName || !h.watched(table) {
+		return h.failure()
+	}
+	h.sink.Doubt(table, errors.New("ddl"))
+	return h.fail(fmt.Errorf("%w: table %s.%s was created, changed, truncated or dropped", ErrLoadAgain, database, table))
+}
+
+func (h *handler) OnTableNotFound(_ *replication.EventHeader, e *replication.RowsEvent) error {
+	table := string(e.Table.Table)
+	h.sink.Doubt(table, errors.New("table not found"))
+	return h.fail(fmt.Errorf("%w: the binlog has rows of table %s, which does not exist", ErrLoadAgain, table))
+}
+
+func (h *handler) watched(table string) bool {
+	for _, t := range h.stream.tables.names() {
+		if t == table {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *handler) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) error {
+	if h.started != nil {
+		h.started()
+		h.started = nil
+	}
+	if err := h.failure(); err != nil {
+		return err
+	}
+	if !h.tx.empty() {
+		// Rows whose transaction did not end, as of XA PREPARE: nobody knows yet what becomes of them.
+		h.tx.distrust()
+		if err := h.flush(time.Now()); err != nil {
+			return err
+		}
+	}
+	h.next = ""
+	if g, ok := e.(*replication.GTIDEvent); ok && g.GNO == 0 {
+		return nil // anonymous: this server has no GTIDs
+	}
+	set, err := e.GTIDNext()
+	if err != nil {
+		return h.fail(fmt.Errorf("read the gtid of a transaction: %w", err))
+	}
+	h.next = set.String()
+	return nil
+}
+
+func (h *handler) OnRow(e *canal.RowsEvent) error {
+	if err := h.failure(); err != nil {
+		return err
+	}
+	if err := h.rows(e); err != nil {
+		return h.fail(err)
+	}
+	if len(h.tx.Orders) >= flushOrders {
+		return h.flush(eventTime(e.Header))
+	}
+	return nil
+}
+
+func (h *handler) OnXID(header *replication.EventHeader, _ mysql.Position) error {
+	if err := h.failure(); err != nil {
+		return err
+	}
+	return h.flush(eventTime(header))
+}
+
+// OnPosSynced follows the end of every transaction, and of statements outside of one. header is nil when Close calls.
+func (h *handler) OnPosSynced(header *replication.EventHeader, pos mysql.Position, set mysql.GTIDSet, _ bool) error {
+	if header == nil {
+		return nil
+	}
+	if err := h.failure(); err != nil {
+		return err
+	}
+	if err := h.flush(eventTime(header)); err != nil { // tables without transactions end with COMMIT instead of an XID
+		return err
+	}
+	if h.next != "" {
+		if err := h.gtid.Update(h.next); err != nil {
+			return h.fail(fmt.Errorf("add gtid %s to %s: %w", h.next, h.gtid, err))
+		}
+		h.next = ""
+	}
+	p := Position{Flavor: h.flavor, File: pos.Name, Offset: pos.Pos, Server: h.identity, Schema: h.schema, GTID: h.gtid.String()}
+	if set != nil && !set.IsEmpty() {
+		p.GTID = set.String()
+	}
+	if header.Timestamp > 0 {
+		p.CommittedAtMs = int64(header.Timestamp) * 1000
+	}
+	h.sink.Synced(p)
+	return nil
+}
+
+func (h *handler) flush(at time.Time) error {
+	if h.tx.empty() {
+		return nil
+	}
+	tx := h.tx
+	h.tx = &Transaction{}
+	tx.CommittedAt = at
+	if err := h.sink.Apply(h.ctx, tx); err != nil {
+		return h.fail(err)
+	}
+	return nil
+}
+
+func (h *handler) doubt(table string, why error) {
+	h.stream.log.Warn("a row of the binlog is not certain and will be read from mysql", zap.String("table", table), zap.Error(why))
+	h.sink.Doubt(table, why)
+}
+
+func (h *handler) String() string { return "seckill-syncer" }
+
+func eventTime(h *replication.EventHeader) time.Time {
+	if h == nil || h.Timestamp == 0 {
+		return time.Now()
+	}
+	return time.Unix(int64(h.Timestamp), 0)
+}

@@ -1,0 +1,142 @@
+package binlog
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+)
+
+// Derived server ids come from this range, far above what people assign by hand.
+const (
+	lowestDerivedID  = 0x7000_0000
+	highestDerivedID = 0xEFFF_FFFF
+)
+
+// serverID is the configured id, or one drawn at random that no replica registered with the server uses.
+func (s *Stream) serverID(ctx context.Context, srv server) (uint32, error) {
+	used, err := replicaIDs(ctx, s.db, srv)
+	if err != nil {
+		// Needs a privilege that reading the log does not. At random, two of a hundred replicas meet once in 10^5 years of
+		// daily restarts.
+		used = nil
+	}
+	if s.cfg.ServerID != 0 {
+		return s.cfg.ServerID, nil
+	}
+	for range 100 {
+		id := lowestDerivedID + rand.Uint32N(highestDerivedID-lowestDerivedID) //nolint:gosec // not a secret
+		if !used[id] {
+			return id, nil
+		}
+	}
+	return 0, errors.New("found no free server id: set binlog.server_id")
+}
+
+// replicaIDs lists the server ids that are registered as replicas.
+func replicaIDs(ctx context.Context, db *sql.DB, srv server) (map[uint32]bool, error) {
+	query := "SHOW SLAVE HOSTS"
+	if srv.flavor == mysql.MySQLFlavor && newerThan(srv.version, "8.0.22") {
+		query = "SHOW REPLICAS"
+	}
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	ids := map[uint32]bool{}
+	for rows.Next() {
+		into := make([]any, len(columns))
+		texts := make([]sql.NullString, len(columns))
+		for i := range texts {
+			into[i] = &texts[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		if id, err := strconv.ParseUint(texts[0].String, 10, 32); err == nil {
+			ids[uint32(id)] = true
+		}
+	}
+	return ids, rows.Err()
+}
+
+// newerThan says whether a version is at or above another, "8.0.36-log" style.
+func newerThan(version, other string) bool {
+	c, err := mysql.CompareServerVersions(version, other)
+	return err == nil && c >= 0
+}
+
+// showPosition reads the file and offset at which the server will write next. The statement has had three names.
+func showPosition(ctx context.Context, db *sql.DB, srv server) (string, uint32, error) {
+	query := "SHOW MASTER STATUS"
+	if srv.flavor == mysql.MySQLFlavor && newerThan(srv.version, "8.4.0") {
+		query = "SHOW BINARY LOG STATUS"
+	}
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return "", 0, fmt.Errorf("read the binlog position (needs REPLICATION CLIENT, BINLOG MONITOR on mariadb): %w", err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return "", 0, err
+	}
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return "", 0, err
+		}
+		return "", 0, errors.New("mysql writes no binlog: set log_bin and binlog_format=ROW, then restart it")
+	}
+	var file string
+	var offset uint32
+	into := make([]any, len(columns))
+	into[0], into[1] = &file, &offset
+	for i := 2; i < len(into); i++ {
+		into[i] = new(sql.RawBytes)
+	}
+	if err := rows.Scan(into...); err != nil {
+		return "", 0, err
+	}
+	return file, offset, rows.Err()
+}
+
+// sameServerID recognizes the error by which MySQL ends the older of two readers with one server id.
+func sameServerID(message string) bool {
+	m := strings.ToLower(message)
+	return strings.Contains(m, "same server_uuid") || strings.Contains(m, "same server_id") || strings.Contains(m, "same server-id")
+}
+
+// dial notes when the server last said anything, heartbeats included, which the library does not report.
+func (s *Stream) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &timedConn{Conn: c, stream: s}, nil
+}
+
+type timedConn struct {
+	net.Conn
+	stream *Stream
+}
+
+func (c *timedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.stream.lastRead.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
