@@ -1,0 +1,316 @@
+package ledger_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+func TestReserveTakesStockAndKeepsAnEntry(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 7)
+		r := wish("u1", 3)
+		r.Extra = []byte(`{"address":1}`)
+		d := t.reserve(r)
+		if d.Code != ledger.Reserved || d.Available != 7 || d.Order != r.Order || d.Item != t.item || d.NowMs == 0 {
+			t.Fatalf("%+v", d)
+		}
+		t.want(10, 3)
+		e := t.entries()[0]
+		if e.Order != r.Order || e.User != "u1" || e.Item != t.item || e.Quantity != 3 || string(e.Extra) != `{"address":1}` || e.ReservedAtMs != d.NowMs {
+			t.Fatalf("%+v", e)
+		}
+		v, err := t.Mine(t.ctx, t.id, "u1")
+		if err != nil || v.Order != r.Order || v.Status != order.Processing || v.Quantity != 3 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	})
+}
+
+func TestReserveAgainGivesTheFirstResult(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 7)
+		r := wish("u1", 1)
+		first := t.reserve(r)
+		for range 3 {
+			d := t.reserve(r)
+			if d.Code != ledger.Again || d.ReservedAtMs != first.NowMs {
+				t.Fatalf("%+v", d)
+			}
+		}
+		t.want(10, 1)
+		if err := t.MarkQueued(t.ctx, t.id, []ledger.Ack{{Order: r.Order, User: "u1", Item: t.item, Quantity: 1, Partition: 2, Offset: 41}}); err != nil {
+			t.Fatal(err)
+		}
+		if d := t.reserve(r); d.Code != ledger.Again || d.Result == nil || d.Result.Status != order.Queued || d.Result.Offset != 41 {
+			t.Fatalf("%+v", d)
+		}
+		t.settle(ledger.Settlement{Version: 8, Stock: 9, Orders: []ledger.Outcome{landed(r, t.item, order.Confirmed)}})
+		if d := t.reserve(r); d.Code != ledger.Decided || d.Result.Status != order.Confirmed {
+			t.Fatalf("%+v", d)
+		}
+		t.want(9, 0)
+	})
+}
+
+// The refusals, each with the state that causes it. No refusal may change anything but the user's window.
+func TestReserveRefuses(t *testing.T) {
+	now := time.Now().UnixMilli()
+	for name, c := range map[string]struct {
+		change  func(*ledger.Activity)
+		prepare func(*bench)
+		wish    func(*ledger.Reservation)
+		want    ledger.Code
+	}{
+		"E88 before the start":       {change: func(a *ledger.Activity) { a.StartsAtMs = now + 60_000 }, want: ledger.NotStarted},
+		"E88 after the end":          {change: func(a *ledger.Activity) { a.EndsAtMs = now - 1 }, want: ledger.IsEnded},
+		"closed":                     {change: func(a *ledger.Activity) { a.State = ledger.Closed }, want: ledger.IsEnded},
+		"paused":                     {change: func(a *ledger.Activity) { a.State = ledger.Paused }, want: ledger.IsPaused},
+		"recovering":                 {prepare: func(b *bench) { _ = b.SetRecovering(b.ctx, b.id, "test") }, want: ledger.IsRecovering},
+		"not after":                  {wish: func(r *ledger.Reservation) { r.NotAfterMs = now - 5_000 }, want: ledger.TooLate},
+		"sold out":                   {wish: func(r *ledger.Reservation) { r.Quantity = 6 }, want: ledger.SoldOut},
+		"too many":                   {wish: func(r *ledger.Reservation) { r.Quantity = 11 }, want: ledger.TooMany},
+		"zero":                       {wish: func(r *ledger.Reservation) { r.Quantity = 0 }, want: ledger.TooMany},
+		"negative":                   {wish: func(r *ledger.Reservation) { r.Quantity = -1 }, want: ledger.TooMany},
+		"a state of a later version": {prepare: func(b *bench) { b.redis("HSET", b.keys.Activity, "state", "raffle") }, want: ledger.IsRecovering},
+		"E13 stock deleted":          {prepare: func(b *bench) { b.redis("DEL", b.keys.Stock) }, want: ledger.NotLoaded},
+		"E13 pending deleted":        {prepare: func(b *bench) { b.redis("DEL", b.keys.Pending) }, want: ledger.NotLoaded},
+		"E13 version deleted":        {prepare: func(b *bench) { b.redis("DEL", b.keys.Version) }, want: ledger.NotLoaded},
+		"E13 ledger deleted": {prepare: func(b *bench) {
+			b.mustReserve(wish("other", 1))
+			b.redis("DEL", b.keys.Ledger)
+		}, want: ledger.NotLoaded},
+		"E13 buyers deleted": {prepare: func(b *bench) {
+			b.mustReserve(wish("other", 1))
+			b.redis("DEL", b.keys.Buyers)
+		}, want: ledger.NotLoaded},
+		"E15 never loaded":             {prepare: func(b *bench) { b.redis("DEL", b.keys.Activity) }, want: ledger.NotLoaded},
+		"E14 pending not a number":     {prepare: func(b *bench) { b.redis("SET", b.keys.Pending, "abc") }, want: ledger.NotLoaded},
+		"E14 stock of a wrong type":    {prepare: func(b *bench) { b.redis("DEL", b.keys.Stock); b.redis("HSET", b.keys.Stock, "a", "b") }, want: ledger.NotLoaded},
+		"E14 ledger of a wrong type":   {prepare: func(b *bench) { b.redis("SET", b.keys.Ledger, "abc") }, want: ledger.NotLoaded},
+		"E14 buyers of a wrong type":   {prepare: func(b *bench) { b.redis("SET", b.keys.Buyers, "abc") }, want: ledger.NotLoaded},
+		"E14 activity of a wrong type": {prepare: func(b *bench) { b.redis("SET", b.keys.Activity, "abc") }, want: ledger.NotLoaded},
+		"E14 negative stock":           {prepare: func(b *bench) { b.redis("SET", b.keys.Stock, "-1") }, want: ledger.NotLoaded},
+		"E105 another run id":          {prepare: func(b *bench) { b.redis("HSET", b.keys.Activity, "server", "aa:bb") }, want: ledger.WrongServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onRedis(t)
+			a := b.activity()
+			if c.change != nil {
+				c.change(&a)
+			}
+			b.loadAs(a, 5, 1)
+			if c.prepare != nil {
+				c.prepare(b)
+			}
+			r := wish("u1", 1)
+			if c.wish != nil {
+				c.wish(&r)
+			}
+			window := b.keys.UserWindow("u1")
+			before := b.dump(window, b.keys.Result(r.Order))
+			d := b.reserve(r)
+			if d.Code != c.want || d.Order != r.Order {
+				t.Fatalf("got %+v, want code %d", d, c.want)
+			}
+			if after := b.dump(window, b.keys.Result(r.Order)); after != before {
+				t.Fatalf("a refusal changed something:\n%s\n%s", before, after)
+			}
+		})
+	}
+}
+
+func TestE84OneUserManyClicksReservesOnce(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		var got [15]int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range 2 { // two gateways at once, each with a batch
+			batch := make([]ledger.Reservation, 50)
+			for i := range batch {
+				batch[i] = wish("u1", 1)
+			}
+			all.Go(func() {
+				d, err := t.Reserve(t.ctx, t.id, batch)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, x := range d {
+					got[x.Code]++
+				}
+			})
+		}
+		all.Wait()
+		if got[ledger.Reserved] != 1 || got[ledger.AlreadyHas] != 99 {
+			t.Fatalf("codes: %v", got)
+		}
+		t.want(10, 1)
+	})
+}
+
+func TestE94ALargeWishThatDoesNotFitDisturbsNobody(t *testing.T) {
+	b := onRedis(t)
+	b.load(2, 1)
+	d, err := b.Reserve(b.ctx, b.id, []ledger.Reservation{wish("a", 3), wish("b", 1), wish("c", 3), wish("d", 1), wish("e", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []ledger.Code{ledger.SoldOut, ledger.Reserved, ledger.SoldOut, ledger.Reserved, ledger.SoldOut}
+	for i := range d {
+		if d[i].Code != want[i] {
+			t.Fatalf("member %d: %+v", i, d[i])
+		}
+	}
+	if d[0].Available != 2 || d[4].Available != 0 {
+		t.Fatalf("available: %d, %d", d[0].Available, d[4].Available)
+	}
+	b.want(2, 2)
+}
+
+func TestUserWindow(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(1, 1)
+		t.mustReserve(wish("first", 1))
+		r := wish("u1", 1)
+		r.Window = 5 * time.Second
+		// Sold out uses the window up, and a repeat of that very call is not a second try.
+		for range 2 {
+			if d := t.reserve(r); d.Code != ledger.SoldOut {
+				t.Fatalf("%+v", d)
+			}
+		}
+		second := wish("u1", 1)
+		second.Window = 5 * time.Second
+		d := t.reserve(second)
+		if d.Code != ledger.TooFrequent || d.RetryAfter <= 0 || d.RetryAfter > 5*time.Second {
+			t.Fatalf("%+v", d)
+		}
+		t.want(1, 1)
+	})
+}
+
+// A refusal that comes before the window has not used it up.
+func TestUserWindowIsNotUsedByEarlierRefusals(t *testing.T) {
+	b := onRedis(t)
+	a := b.activity()
+	a.State = ledger.Paused
+	b.loadAs(a, 5, 1)
+	r := wish("u1", 1)
+	r.Window = time.Minute
+	if d := b.reserve(r); d.Code != ledger.IsPaused {
+		t.Fatalf("%+v", d)
+	}
+	a.State = ledger.Open
+	if _, err := b.SetActivity(b.ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	next := wish("u1", 1)
+	next.Window = time.Minute
+	b.mustReserve(next)
+}
+
+func TestE113OneBadMemberFailsAlone(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		t.redis("HSET", t.keys.UserWindow("bad"), "a", "b")
+		var batch []ledger.Reservation
+		for _, u := range []string{"u1", "bad", "u2", "u3"} {
+			r := wish(u, 1)
+			r.Window = time.Second
+			batch = append(batch, r)
+		}
+		d, err := t.Reserve(t.ctx, t.id, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []ledger.Code{ledger.Reserved, ledger.BadKey, ledger.Reserved, ledger.Reserved} {
+			if d[i].Code != want {
+				t.Fatalf("member %d: %+v", i, d[i])
+			}
+		}
+		if !strings.Contains(d[1].Err, "WRONGTYPE") {
+			t.Fatalf("%+v", d[1])
+		}
+		t.want(10, 3)
+	})
+}
+
+func TestE110UsersThatDifferInCaseAreTwo(t *testing.T) {
+	b := onRedis(t)
+	b.load(10, 1)
+	b.mustReserve(wish("u1", 1))
+	b.mustReserve(wish("U1", 1))
+	b.mustReserve(wish("用户", 1))
+	b.want(10, 3)
+}
+
+func TestE04ScriptsThatTheServerForgot(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		t.mustReserve(wish("u1", 1))
+		t.redis("SCRIPT", "FLUSH")
+		d := t.reserve(wish("u2", 1))
+		if d.Code != ledger.Reserved || d.Repeated {
+			t.Fatalf("NOSCRIPT proves that nothing ran, so this is one attempt: %+v", d)
+		}
+		t.redis("SCRIPT", "FLUSH")
+		t.want(10, 2)
+	})
+}
+
+func TestE98StockOfOneGoesToOne(t *testing.T) {
+	b := onRedis(t)
+	b.load(1, 1)
+	batcher := ledger.NewBatcher(b.Ledger, ledger.BatcherOptions{MaxBatch: 16})
+	defer batcher.Close()
+	var reserved, refused sync.Map
+	var all sync.WaitGroup
+	for i := range 500 {
+		all.Go(func() {
+			d, err := batcher.Reserve(b.ctx, b.id, wish(strings.Repeat("u", 1+i%100)+string(rune('a'+i/100)), 1))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case d.Code == ledger.Reserved:
+				reserved.Store(i, true)
+			default:
+				refused.Store(i, true)
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	reserved.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Fatalf("%d reservations of one unit", n)
+	}
+	b.want(1, 1)
+}
+
+// Out of memory between a reservation's first and second write must not leave a half: Redis asks only before the first.
+func TestE14OutOfMemory(t *testing.T) {
+	b := onRedis(t)
+	b.load(1_000_000, 1)
+	b.redis("CONFIG", "SET", "maxmemory", "1")
+	before := b.dump()
+	r := wish("u1", 1)
+	_, err := b.Reserve(b.ctx, b.id, []ledger.Reservation{r})
+	if err == nil || !strings.Contains(err.Error(), "OOM") || !isNotExecuted(err) {
+		t.Fatalf("want a refusal that proves that nothing ran, got %v", err)
+	}
+	r.Window = time.Second
+	d := b.reserve(r)
+	if d.Code != ledger.BadKey || !strings.Contains(d.Err, "OOM") {
+		t.Fatalf("%+v", d)
+	}
+	if after := b.dump(); after != before {
+		t.Fatalf("changed:\n%s\n%s", before, after)
+	}
+}

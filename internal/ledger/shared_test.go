@@ -1,0 +1,145 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+func TestCatalogueMissingIsNotEmpty(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		if _, err := t.Catalogue(t.ctx); !errors.Is(err, ledger.ErrNoCatalogue) {
+			t.Fatal(err)
+		}
+		timings := ledger.Timings{ReserveDeadlineMs: 2000, PublishBudgetMs: 5000, HorizonMs: 30000}
+		if err := t.PutCatalogue(t.ctx, &ledger.Catalogue{Timings: timings}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := t.Catalogue(t.ctx)
+		if err != nil || len(c.Activities) != 0 || c.Timings != timings {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		a := t.activity()
+		a.Title = "秒杀"
+		c.Activities = map[int64]ledger.Activity{a.ID: a}
+		if err := t.PutCatalogue(t.ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		if c, err = t.Catalogue(t.ctx); err != nil || c.Activities[a.ID] != a {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	})
+}
+
+func TestLandedOnlyMovesForward(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		for _, at := range []map[int32]ledger.LandedAt{
+			{0: {Offset: 10, TimeMs: 100}, 1: {Offset: 5, TimeMs: 50}},
+			{0: {Offset: 9, TimeMs: 90}},
+			{1: {Offset: 6, TimeMs: 60}},
+		} {
+			if err := t.SetLanded(t.ctx, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := t.Landed(t.ctx)
+		if err != nil || got[0] != (ledger.LandedAt{Offset: 10, TimeMs: 100}) || got[1] != (ledger.LandedAt{Offset: 6, TimeMs: 60}) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestLeaseAndPosition(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		step := func(what string, got bool, err error, want bool) {
+			t.Helper()
+			if err != nil || got != want {
+				t.Fatalf("%s: %v, %v", what, got, err)
+			}
+		}
+		ok, err := t.Lease(t.ctx, "a", time.Minute)
+		step("a takes it", ok, err, true)
+		ok, err = t.Lease(t.ctx, "b", time.Minute)
+		step("b must wait", ok, err, false)
+		ok, err = t.SavePosition(t.ctx, "b", "9")
+		step("b may not save", ok, err, false)
+		ok, err = t.SavePosition(t.ctx, "a", "5")
+		step("a saves", ok, err, true)
+		if err := t.DropLease(t.ctx, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if who, err := t.LeaseHolder(t.ctx); err != nil || who != "a" {
+			t.Fatal(who, err)
+		}
+		if err := t.DropLease(t.ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		ok, err = t.Lease(t.ctx, "b", time.Minute)
+		step("b takes it", ok, err, true)
+		if p, err := t.Position(t.ctx); err != nil || p != "5" {
+			t.Fatal(p, err)
+		}
+	})
+}
+
+// Gateways hear of what they cache: sold out, open again, decided orders, changed states.
+func TestEvents(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		ctx, cancel := context.WithCancel(t.ctx)
+		events := t.Subscribe(ctx)
+		next := func(what string, is func(ledger.Event) bool) {
+			t.Helper()
+			deadline := time.After(5 * time.Second)
+			for {
+				select {
+				case e := <-events:
+					if is(e) {
+						return
+					}
+				case <-deadline:
+					t.Fatalf("no event: %s", what)
+				}
+			}
+		}
+		next("connected", func(e ledger.Event) bool { return e.Catalogue })
+		t.load(2, 1)
+		next("opened", func(e ledger.Event) bool { return e.Activity == t.id && e.State == ledger.Open && e.Available == 2 })
+		r := wish("u1", 2)
+		t.mustReserve(r)
+		next("sold out", func(e ledger.Event) bool { return e.Activity == t.id && e.Available == 0 && e.State == "" })
+		t.settle(ledger.Settlement{Version: 2, Stock: 2, Orders: []ledger.Outcome{landed(r, t.item, order.Failed)}})
+		next("failed, and open again", func(e ledger.Event) bool {
+			return e.Available == 2 && len(e.Outcomes) == 1 && e.Outcomes[0] == ledger.EventOutcome{Order: r.Order, Status: order.Failed}
+		})
+		cancel()
+		testenv.Eventually(t, 5*time.Second, "the subscription ends", func() bool {
+			select {
+			case _, open := <-events:
+				return !open
+			default:
+				return false
+			}
+		})
+	})
+}
+
+func TestCheckRefusesAnEvictionPolicy(t *testing.T) {
+	b := onRedis(t)
+	found, err := b.Check(b.ctx)
+	if err != nil || len(found) != 0 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	b.redis("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	found, err = b.Check(b.ctx)
+	if err != nil || len(found) != 1 || !found[0].Fatal || !contains(found[0].Text, "allkeys-lru") {
+		t.Fatalf("%+v, %v", found, err)
+	}
+}
