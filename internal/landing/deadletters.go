@@ -1,0 +1,171 @@
+package landing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"github.com/seckillgate/seckillgate/internal/kafka"
+)
+
+// Headers of a dead letter. Its key and value are the record's own.
+const (
+	headerError     = "error"     // why the record can never become an order
+	headerTopic     = "topic"     // where it came from
+	headerPartition = "partition" // decimal
+	headerOffset    = "offset"    // decimal
+	// headerTruncated is there only when the topic would not take the whole value: its true size in bytes. The record's own
+	// topic still has all of it, for as long as it keeps it.
+	headerTruncated = "truncated"
+)
+
+const (
+	maxErrorHeader = 1024
+	truncatedTo    = 64 << 10
+)
+
+// TopicDeadLetters writes records to the dead-letter topic.
+type TopicDeadLetters struct {
+	sender Sender
+	topic  string
+	most   int // bytes of a message that the producer takes
+}
+
+// NewTopicDeadLetters uses k for the topic's name and the producer's limit.
+func NewTopicDeadLetters(s Sender, k kafka.Config) *TopicDeadLetters {
+	k.SetDefaults()
+	return &TopicDeadLetters{sender: s, topic: k.Topics.DeadLetters, most: k.MaxMessageBytes}
+}
+
+// Put returns once Kafka has the dead letter.
+func (d *TopicDeadLetters) Put(ctx context.Context, r Record, why error) error {
+	reason := why.Error()
+	if len(reason) > maxErrorHeader {
+		reason = strings.ToValidUTF8(reason[:maxErrorHeader], "")
+	}
+	headers := map[string]string{
+		headerError: reason, headerTopic: r.Topic,
+		headerPartition: strconv.Itoa(int(r.Partition)), headerOffset: strconv.FormatInt(r.Offset, 10),
+	}
+	const overhead = 4096 // framing and headers, generously
+	var err error
+	if len(r.Key)+len(r.Value)+overhead <= d.most {
+		_, err = d.sender.Send(ctx, d.topic, r.Key, r.Value, headers)
+		if !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+			return wrapDeadLetter(r, err)
+		}
+	}
+	// Better a clipped letter that says so than a partition that stands still behind it.
+	headers[headerTruncated] = strconv.Itoa(len(r.Value))
+	_, err = d.sender.Send(ctx, d.topic, clip(r.Key, maxErrorHeader), clip(r.Value, truncatedTo), headers)
+	return wrapDeadLetter(r, err)
+}
+
+func wrapDeadLetter(r Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("dead letter for %s/%d/%d: %w", r.Topic, r.Partition, r.Offset, err)
+}
+
+func clip(b []byte, most int) []byte { return b[:min(len(b), most)] }
+
+// Letter is a dead letter as it is read back.
+type Letter struct {
+	Record // where it lies in the dead-letter topic, and its key and value
+
+	Why             string // header error
+	OriginTopic     string
+	OriginPartition int32 // -1: the header is missing
+	OriginOffset    int64 // -1: the header is missing
+	Truncated       int   // true size of the value in bytes when the letter holds only its beginning, else 0
+}
+
+// ReadLetters gives fn every dead letter that is in the topic now, in order within each partition.
+func ReadLetters(ctx context.Context, k kafka.Config, fn func(Letter) error) error {
+	k.SetDefaults()
+	cfg, err := k.Sarama()
+	if err != nil {
+		return err
+	}
+	topic := k.Topics.DeadLetters
+	client, err := sarama.NewClient(k.Brokers, cfg)
+	if err != nil {
+		return fmt.Errorf("kafka client for %v: %w", k.Brokers, err)
+	}
+	defer client.Close()
+	consumer, err := sarama.NewConsumerFromClient(client)
+	if err != nil {
+		return fmt.Errorf("kafka consumer: %w", err)
+	}
+	defer consumer.Close()
+	parts, err := client.Partitions(topic)
+	if err != nil {
+		return fmt.Errorf("partitions of %s: %w", topic, err)
+	}
+	for _, part := range parts {
+		if err := readPartition(ctx, client, consumer, topic, part, fn); err != nil {
+			return fmt.Errorf("read %s/%d: %w", topic, part, err)
+		}
+	}
+	return nil
+}
+
+func readPartition(ctx context.Context, client sarama.Client, consumer sarama.Consumer, topic string, part int32, fn func(Letter) error) error {
+	oldest, err := client.GetOffset(topic, part, sarama.OffsetOldest)
+	if err != nil {
+		return err
+	}
+	end, err := client.GetOffset(topic, part, sarama.OffsetNewest)
+	if err != nil || oldest >= end {
+		return err
+	}
+	pc, err := consumer.ConsumePartition(topic, part, oldest)
+	if err != nil {
+		return err
+	}
+	defer pc.Close()
+	for {
+		select {
+		case m := <-pc.Messages():
+			if m == nil {
+				return errors.New("kafka stopped giving records")
+			}
+			if err := fn(letterOf(m)); err != nil || m.Offset >= end-1 {
+				return err
+			}
+		case err := <-pc.Errors():
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func letterOf(m *sarama.ConsumerMessage) Letter {
+	l := Letter{Record: Record{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value}, OriginPartition: -1, OriginOffset: -1}
+	for _, h := range m.Headers {
+		v := string(h.Value)
+		switch string(h.Key) {
+		case headerError:
+			l.Why = v
+		case headerTopic:
+			l.OriginTopic = v
+		case headerPartition:
+			if n, err := strconv.ParseInt(v, 10, 32); err == nil {
+				l.OriginPartition = int32(n)
+			}
+		case headerOffset:
+			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+				l.OriginOffset = n
+			}
+		case headerTruncated:
+			l.Truncated, _ = strconv.Atoi(v)
+		}
+	}
+	return l
+}

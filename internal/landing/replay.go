@@ -1,0 +1,138 @@
+package landing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+// Source reads ranges of a topic. *kafka.Admin is one.
+type Source interface {
+	Oldest(ctx context.Context, topic string) (map[int32]int64, error)
+	OffsetsAt(ctx context.Context, topic string, t time.Time) (map[int32]int64, error)
+	HighWater(ctx context.Context, topic string) (map[int32]int64, error)
+	Read(ctx context.Context, topic string, from, to map[int32]int64,
+		fn func(partition int32, offset int64, ts time.Time, key, value []byte) error) error
+}
+
+// Replayed is what a replay did, or in a dry run would do.
+type Replayed struct {
+	Tally
+	Present int // dry run: orders that have a row
+	Missing int // dry run: orders that have none and would be landed
+	Invalid int // dry run: records that can never become orders
+	// Cut lists partitions in which Kafka no longer has everything since the asked-for time.
+	Cut []int32
+}
+
+// Replay reads the orders topic from a time up to where it ends now, outside of the consumer group, and lands each record
+// again: where MySQL has the order's row nothing changes. It brings back what MySQL lost in a fail-over, and may run beside
+// the workers. Records that can never become orders are in the dead-letter topic already and are only counted.
+func (l *Lander) Replay(ctx context.Context, src Source, topic string, since time.Time, dryRun bool) (Replayed, error) {
+	var done Replayed
+	from, err := src.OffsetsAt(ctx, topic, since)
+	if err != nil {
+		return done, fmt.Errorf("offsets of %s at %s: %w", topic, since.Format(time.RFC3339), err)
+	}
+	oldest, err := src.Oldest(ctx, topic)
+	if err != nil {
+		return done, fmt.Errorf("oldest offsets of %s: %w", topic, err)
+	}
+	to, err := src.HighWater(ctx, topic)
+	if err != nil {
+		return done, fmt.Errorf("high-water marks of %s: %w", topic, err)
+	}
+	for part, at := range from {
+		// The first record that is left may be younger than `since` only because older ones are gone.
+		if at > 0 && at == oldest[part] && at < to[part] {
+			done.Cut = append(done.Cut, part)
+		}
+	}
+	slices.Sort(done.Cut)
+
+	again := *l
+	again.deadLetters = alreadySetAside{}
+	var mu sync.Mutex // records of different partitions may come at the same time
+	waiting := make(map[int32][]Record)
+	flush := func(part int32) error {
+		batch := waiting[part]
+		delete(waiting, part)
+		if dryRun {
+			return again.look(ctx, batch, &done)
+		}
+		t, err := again.Land(ctx, batch)
+		done.Tally = done.Add(t)
+		return err
+	}
+	err = src.Read(ctx, topic, from, to, func(part int32, offset int64, ts time.Time, key, value []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		waiting[part] = append(waiting[part], Record{topic, part, offset, ts, key, value})
+		if len(waiting[part]) < l.cfg.MaxOrders {
+			return nil
+		}
+		return flush(part)
+	})
+	if err != nil {
+		return done, err
+	}
+	for _, part := range slices.Sorted(maps.Keys(waiting)) {
+		if err := flush(part); err != nil {
+			return done, err
+		}
+	}
+	l.log.Info("replay ended", zap.Time("since", since), zap.Bool("dry_run", dryRun), zap.Any("counts", done))
+	return done, nil
+}
+
+// look counts what landing a batch would do.
+func (l *Lander) look(ctx context.Context, batch []Record, done *Replayed) error {
+	ids := make([]string, 0, len(batch))
+	for _, r := range batch {
+		done.Records++
+		o, err := order.Decode(r.Value)
+		if err != nil {
+			done.Invalid++
+			continue
+		}
+		ids = append(ids, o.ID)
+	}
+	slices.Sort(ids)
+	distinct := slices.Compact(slices.Clone(ids))
+	done.Redone += len(ids) - len(distinct)
+	if len(distinct) == 0 {
+		return nil
+	}
+	return l.until(ctx, stepMySQL, tryMySQL, nil, func(ctx context.Context) error {
+		rows, err := l.store.Orders(ctx, distinct)
+		if err != nil {
+			return err
+		}
+		done.Present += len(rows)
+		done.Missing += len(distinct) - len(rows)
+		return nil
+	})
+}
+
+// LandAgain lands dead letters once more, in one batch, where the order has no row. It is idempotent.
+func (l *Lander) LandAgain(ctx context.Context, letters []Letter) (Tally, error) {
+	again := *l
+	again.deadLetters = alreadySetAside{}
+	records := make([]Record, len(letters))
+	for i := range letters {
+		records[i] = letters[i].Record
+	}
+	return again.Land(ctx, records)
+}
+
+// alreadySetAside is where refused records of a replay go: they were set aside when they first came.
+type alreadySetAside struct{}
+
+func (alreadySetAside) Put(context.Context, Record, error) error { return nil }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/config"
+)
+
+func newConfig(load loader) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at the configuration",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newConfigCheck(load))
+	return cmd
+}
+
+func newConfigCheck(load loader) *cobra.Command {
+	var offline bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Explain what run would do, and whether it would start",
+		Long: `Check prints every key with the value in force (secrets hidden), says in words what run would do
+with them, and runs the start-up checks of run, which change nothing. It ends with 0 if run would
+start now.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			s, err := load(needRedis, needKafka, needMySQL)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if err := config.Explain(s, out); err != nil {
+				return err
+			}
+			fmt.Fprintln(out)
+			for _, name := range config.UnknownEnv(s) {
+				fmt.Fprintf(out, "warning environment variable %s is not a key of the worker and is ignored\n", name)
+			}
+			s.explain(out)
+			if offline {
+				return nil
+			}
+			log, err := s.logger()
+			if err != nil {
+				return err
+			}
+			p, err := s.open(cmd.Context(), log)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, p.close()) }()
+			found, unreached := runChecks(cmd.Context(), p.checks())
+			fmt.Fprintln(out, "\nChecks:")
+			printFindings(out, found)
+			if err := errors.Join(append(unreached, refusal(found, s.Accept))...); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(out, "run would start.")
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask Redis, MySQL and Kafka")
+	return cmd
+}
+
+// explain says in words what run would do.
+func (s *settings) explain(out io.Writer) {
+	k, l, t := s.Kafka, s.Landing, s.MySQL.Tables
+	fmt.Fprintf(out, `run would:
+  - read topic %s as group %s from %v
+  - land batches of at most %d orders or %d bytes, gathered for at most %s, into tables %s and %s,
+    with status %s
+  - settle each batch in Redis at %v and write outcomes to topic %s
+  - set records aside in topic %s when they can never become orders
+  - on SIGTERM finish running batches within %s
+  - serve health and metrics on %s
+`, k.Topics.Orders, k.Group, k.Brokers, l.MaxOrders, l.MaxBytes, l.MaxWait, t.Orders, t.Inventory, s.MySQL.SuccessStatus,
+		s.Redis.Addrs, k.Topics.Results, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
+	if l.AcceptLostOffsets {
+		fmt.Fprintln(out, "  - skip to the oldest record when its committed offset is gone (landing.accept_lost_offsets)")
+	}
+	if len(s.Accept) > 0 {
+		fmt.Fprintf(out, "  - start in spite of these findings: %v\n", s.Accept)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/landing"
+	"github.com/seckillgate/seckillgate/internal/telemetry"
+)
+
+func newRun(load loader) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Land orders until told to stop",
+		Long: `Run takes orders from Kafka as a member of the consumer group and lands them until SIGTERM or
+SIGINT. Then it stops fetching, finishes the batches that are running (landing.shutdown_grace,
+10 s) and leaves; what is not done is delivered again later.
+
+At the start it checks Redis, MySQL and Kafka and logs one line per finding. What may lose or
+oversell orders refuses the start (exit code 78) unless its name is listed under accept. A
+system that does not answer is waited for.
+
+Several workers share the partitions of the orders topic. On http.listen (127.0.0.1:9301):
+  /livez     200 while the process runs
+  /readyz    200 while it lands orders; 503 with the reasons while a step is being retried
+  /metrics   Prometheus figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load(needRedis, needKafka, needMySQL)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), s)
+		},
+	}
+}
+
+func run(ctx context.Context, s *settings) (err error) {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }()
+	for _, name := range config.UnknownEnv(s) {
+		log.Warn("environment variable is not a key of the worker and was ignored", zap.String("name", name))
+	}
+	p, err := s.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+
+	health := new(telemetry.Health)
+	health.Set("checks", errors.New("start-up checks are not done yet"))
+	registry := telemetry.NewRegistry("worker")
+	server := telemetry.NewServer(s.HTTP, health, registry, log)
+	if err := server.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		err = errors.Join(err, server.Stop(ctx))
+	}()
+	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		telemetry.Watchdog(watchCtx, func() error { return nil })
+	}()
+	defer func() { endWatch(); <-watched }()
+	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
+
+	if err := awaitChecks(ctx, p.checks(), s.Accept, health, log); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	metrics := landing.NewMetrics(registry)
+	results := landing.NewTopicResults(p.producer, s.Kafka.Topics.Results, metrics, log)
+	results.Start()
+	defer results.Stop()
+	dead := landing.NewTopicDeadLetters(p.producer, s.Kafka)
+	lander := landing.NewLander(s.Landing, p.store, p.ledger, dead, results, health, metrics, log)
+	consumer, err := landing.NewConsumer(s.Landing, s.Kafka, lander, p.ledger, health, metrics, log)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	p.producer.Start()
+	if err := consumer.Start(); err != nil {
+		return err
+	}
+	log.Info("landing orders", zap.String("version", version()), zap.String("topic", s.Kafka.Topics.Orders), zap.String("http", server.Addr()))
+	<-ctx.Done()
+	log.Info("stopping: running batches are finished first")
+	_ = telemetry.Notify("STOPPING=1")
+	consumer.Stop()
+	return nil
+}
+
+// awaitChecks runs the start-up checks until each system has answered, and refuses what is unsafe.
+func awaitChecks(ctx context.Context, checks []check, accept []string, health *telemetry.Health, log *zap.Logger) error {
+	pause := time.Second
+	for len(checks) > 0 {
+		var waiting []check
+		var unreached []error
+		for _, c := range checks {
+			found, errs := runChecks(ctx, []check{c})
+			if len(errs) > 0 {
+				waiting, unreached = append(waiting, c), append(unreached, errs...)
+				continue
+			}
+			for _, f := range found {
+				logFinding(log, f)
+			}
+			if err := refusal(found, accept); err != nil {
+				return err
+			}
+		}
+		if checks = waiting; len(checks) == 0 {
+			break
+		}
+		err := errors.Join(unreached...)
+		health.Set("checks", err)
+		log.Warn("waiting for a system before landing begins", zap.Duration("pause", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+			pause = min(2*pause, 10*time.Second)
+		}
+	}
+	health.Set("checks", nil)
+	return nil
+}
+
+func logFinding(log *zap.Logger, f finding) {
+	write := log.Info
+	if f.level != "info" {
+		write = log.Warn
+	}
+	write(f.text, zap.String("check", f.system+"/"+f.name), zap.String("level", f.level))
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/landing"
+	"github.com/seckillgate/seckillgate/internal/redisconn"
+	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/telemetry"
+)
+
+// settings is the whole configuration of the worker. seckill-worker.yaml beside this file has every key with its meaning.
+type settings struct {
+	Redis   redisconn.Config `yaml:"redis"`
+	Kafka   kafka.Config     `yaml:"kafka"`
+	MySQL   store.Config     `yaml:"mysql"`
+	Landing landing.Config   `yaml:"landing"`
+	HTTP    telemetry.HTTP   `yaml:"http"`
+	Log     telemetry.Log    `yaml:"log"`
+
+	// Accept lists findings of the start-up checks, by name, that would otherwise refuse the start. Default: none.
+	Accept []string `yaml:"accept"`
+}
+
+// system is something that a command may need the address of.
+type system int
+
+const (
+	needRedis system = iota
+	needKafka
+	needMySQL
+)
+
+// loadSettings reads the file, if there is one, and the environment. Addresses of systems that the command does not need
+// may be missing.
+func loadSettings(path string, need ...system) (*settings, error) {
+	s := &settings{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9301"}}
+	if !slices.Contains(need, needRedis) {
+		s.Redis.Addrs = []string{"redis.invalid:6379"}
+	}
+	if !slices.Contains(need, needKafka) {
+		s.Kafka.Brokers = []string{"kafka.invalid:9092"}
+	}
+	if !slices.Contains(need, needMySQL) {
+		s.MySQL.DSN = "nobody@tcp(mysql.invalid:3306)/none"
+	}
+	if err := config.Load(path, s); err != nil {
+		return nil, fmt.Errorf("%w: configuration: %w", errRefused, err)
+	}
+	return s, nil
+}
+
+// logger builds the log.
+func (s *settings) logger() (*zap.Logger, error) {
+	log, err := s.Log.Logger()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return log, nil
+}
