@@ -4,7 +4,11 @@
 package gate
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -61,35 +65,85 @@ type View struct {
 }
 
 // Gate is the view. Use it after Start; before, everything is unavailable.
-type Gate struct{}
+type Gate struct {
+	src Source
+	o   Options
+	log *zap.Logger
+
+	view      atomic.Pointer[view]
+	ready     chan struct{}
+	readyOnce sync.Once
+
+	lookAt    chan struct{} // asks for a look at the active activities now
+	readAgain chan struct{} // asks for the catalogue now
+
+	listeners atomic.Pointer[[]*func(ledger.Event)]
+	mu        sync.Mutex // guards what follows, and writes of listeners
+	stop      context.CancelFunc
+	stopped   bool
+	running   sync.WaitGroup
+}
 
 // New makes a gate. Nothing runs and nothing dials before Start.
-func New(src Source, o Options) *Gate { panic("stub") }
+func New(src Source, o Options) *Gate {
+	o.CataloguePoll = cmp.Or(o.CataloguePoll, time.Second)
+	o.InspectPoll = cmp.Or(o.InspectPoll, 500*time.Millisecond)
+	o.StaleAfter = cmp.Or(o.StaleAfter, 3*time.Second)
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return &Gate{
+		src: src, o: o, log: o.Logger, ready: make(chan struct{}),
+		lookAt: make(chan struct{}, 1), readAgain: make(chan struct{}, 1),
+	}
+}
 
-// Start begins to poll and to listen; it returns at once and may be called twice.
-func (g *Gate) Start() { panic("stub") }
+// Start begins to poll and to listen; it returns at once and may be called twice. After Stop it does nothing.
+func (g *Gate) Start() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stop != nil || g.stopped {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g.stop = cancel
+	g.running.Go(func() { g.pollCatalogue(ctx) })
+	g.running.Go(func() { g.pollActivities(ctx) })
+	g.running.Go(func() { g.listen(ctx) })
+}
 
 // Stop ends everything that Start began and waits for it. It may be called twice, and before Start.
-func (g *Gate) Stop() { panic("stub") }
+func (g *Gate) Stop() {
+	g.mu.Lock()
+	g.stopped = true
+	stop := g.stop
+	g.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	g.running.Wait()
+}
 
-// Ready is closed after the first successful look at the catalogue. A request that arrives right after start-up may
+// Ready is closed after the first answer from Redis about the catalogue. A request that arrives right after start-up may
 // wait for it a little instead of hearing 503.
-func (g *Gate) Ready() <-chan struct{} { panic("stub") }
+func (g *Gate) Ready() <-chan struct{} { return g.ready }
 
-// Judge refuses what can be refused from memory. It costs no Redis call and no allocation.
-func (g *Gate) Judge(activity int64, now time.Time) Verdict { panic("stub") }
-
-// View shows an activity for countdowns; the reason is Pass, NotFound or Unavailable.
-func (g *Gate) View(activity int64, now time.Time) (View, Reason) { panic("stub") }
-
-// Views shows every activity of the catalogue, by id; the reason is Pass or Unavailable.
-func (g *Gate) Views(now time.Time) ([]View, Reason) { panic("stub") }
-
-// Timings are the protocol's bounds as the catalogue gives them, with the defaults for what it does not.
-func (g *Gate) Timings() ledger.Timings { panic("stub") }
-
-// Observe takes in what a decision of the reserve script says about the activity.
-func (g *Gate) Observe(activity int64, d ledger.Decision) { panic("stub") }
-
-// Listen calls fn with every event until cancel is called. fn must not block.
-func (g *Gate) Listen(fn func(ledger.Event)) (cancel func()) { panic("stub") }
+// Listen calls fn with every event until cancel is called. fn must not block. A call may still be under way when cancel
+// returns.
+func (g *Gate) Listen(fn func(ledger.Event)) (cancel func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// A list is never changed once it is stored, since events pass without a lock.
+	var old []*func(ledger.Event)
+	if p := g.listeners.Load(); p != nil {
+		old = *p
+	}
+	list := append(slices.Clone(old), &fn)
+	g.listeners.Store(&list)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		rest := slices.DeleteFunc(slices.Clone(*g.listeners.Load()), func(f *func(ledger.Event)) bool { return f == &fn })
+		g.listeners.Store(&rest)
+	}
+}
