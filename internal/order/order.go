@@ -74,7 +74,13 @@ func (o *Order) Validate() error {
 // Encode gives the record value. It does not validate: the gateway has validated each part before it reserved.
 func (o *Order) Encode() ([]byte, error) {
 	o.V = SchemaVersion
-	return json.Marshal(o)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // escaping `<` would make extra longer than the limit that it was accepted under
+	if err := e.Encode(o); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // Decode reads a record value and validates it. Fields that it does not know are ignored, so that a newer gateway may add
