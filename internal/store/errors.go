@@ -65,8 +65,9 @@ const (
 	errLockTimeout   = 1205
 	errDeadlock      = 1213
 	errNoSuchThread  = 1094
+	errSyntax        = 1064
 	errNoTable       = 1146
-	errNoColumn      = 1054
+	errReadOnly      = 1290
 	errDefiner       = 1449
 	errNeedSuper     = 1419
 	errChecksum      = 1020 // record has changed since last read (MariaDB, snapshot isolation)

@@ -1,0 +1,284 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Level says how bad a Finding is.
+type Level string
+
+// Levels of findings.
+const (
+	Info    Level = "info"
+	Warning Level = "warning" // works, but not as safe as it should be
+	Unsafe  Level = "unsafe"  // may lose, oversell or stop: refuse to start unless overridden by name
+)
+
+// Finding is one line about the server or the schema: what is, and what to do about it.
+type Finding struct {
+	Level Level
+	Name  string // short stable word, such as "binlog_format", by which it may be overridden
+	Text  string
+}
+
+// findings gathers findings.
+type findings []Finding
+
+func (f *findings) add(level Level, name, format string, args ...any) {
+	*f = append(*f, Finding{level, name, fmt.Sprintf(format, args...)})
+}
+
+// Check looks at the server and the schema before a sale meets them. Its names: schema, dead_statuses, triggers, trigger_definer,
+// triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, privilege_land and privilege_binlog; the last two matter
+// to the worker and to the syncer alone. An error means that the check could not be made.
+func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+	var all findings
+	if err := s.checkServer(ctx, &all); err != nil {
+		return nil, fmt.Errorf("check mysql: %w", err)
+	}
+	f, err := s.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	migrations, err := s.cfg.migrations(f)
+	if err != nil {
+		return nil, err
+	}
+	newest := migrations[len(migrations)-1].version
+	switch err := s.judge(f, newest); {
+	case err != nil:
+		all.add(Unsafe, "schema", "%v", err)
+		return all, nil
+	case f.version < newest:
+		all.add(Unsafe, "schema", "the schema has version %d and this build needs %d: run seckill-worker migrate", f.version, newest)
+		return all, nil
+	}
+	if err := s.deadDiffers(f); err != nil {
+		all.add(Unsafe, "dead_statuses", "%v", err)
+	}
+	if err := s.checkTriggers(ctx, f, &all); err != nil {
+		return nil, fmt.Errorf("check the triggers: %w", err)
+	}
+	s.checkPrivileges(ctx, &all)
+	return all, nil
+}
+
+func (s *Store) checkServer(ctx context.Context, all *findings) error {
+	vars := make(map[string]string)
+	err := s.query(ctx, func(r *sql.Rows) error {
+		var name, value string
+		err := r.Scan(&name, &value)
+		vars[strings.ToLower(name)] = strings.ToUpper(value)
+		return err
+	}, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', 'read_only', 'innodb_flush_log_at_trx_commit', 'sync_binlog')")
+	if err != nil {
+		return err
+	}
+	if v := vars["log_bin"]; v != "ON" && v != "1" {
+		all.add(Unsafe, "log_bin", "the server writes no binary log, so that the syncer cannot follow it: start it with log_bin")
+	} else {
+		if v := vars["binlog_format"]; v != "ROW" {
+			all.add(Unsafe, "binlog_format", "binlog_format is %s: SET GLOBAL binlog_format = 'ROW', and in the server's configuration", v)
+		}
+		if v := vars["binlog_row_image"]; v != "FULL" {
+			all.add(Warning, "binlog_row_image", "binlog_row_image is %s: the syncer reads every changed row again; SET GLOBAL binlog_row_image = 'FULL'", v)
+		}
+		if v := vars["sync_binlog"]; v != "1" {
+			all.add(Warning, "durability", "sync_binlog is %s: a power cut may lose commits that buyers were told of; set it to 1", v)
+		}
+	}
+	if v := vars["innodb_flush_log_at_trx_commit"]; v != "1" {
+		all.add(Warning, "durability", "innodb_flush_log_at_trx_commit is %s: a crash may lose commits that buyers were told of; set it to 1", v)
+	}
+	if v := vars["read_only"]; v != "OFF" && v != "0" {
+		all.add(Unsafe, "read_only", "the server is read-only (%s): it is a replica or a demoted primary; connect to the primary", v)
+	}
+	began := time.Now()
+	now, err := s.value(ctx, "SELECT "+micros)
+	if err != nil {
+		return err
+	}
+	us, err := strconv.ParseInt(now, 10, 64)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if off := time.UnixMicro(us).Sub(began.Add(took/2)).Abs() - took; off > 5*time.Second {
+		all.add(Warning, "clock", "MySQL's clock and this machine's differ by %s: run NTP on both", off.Round(time.Second))
+	}
+	return nil
+}
+
+// checkTriggers reads the triggers and tries them in a transaction that is rolled back: a trigger whose definer is gone looks
+// as sound as any other until the first stock update of the shop fails.
+func (s *Store) checkTriggers(ctx context.Context, f found, all *findings) error {
+	want, err := s.cfg.triggers()
+	if err != nil {
+		return err
+	}
+	var missing, differ []string
+	for _, t := range want {
+		has, ok := f.triggers[t.name]
+		switch {
+		case !ok:
+			missing = append(missing, t.name)
+		case has.body != t.body:
+			differ = append(differ, t.name)
+		default:
+			if s.definerExists(ctx, has.definer) == no {
+				all.add(Unsafe, "trigger_definer", "trigger %s belongs to %s, an account that does not exist: every write to table %s fails; run migrate again with an account that stays", t.name, has.definer, t.table)
+			}
+		}
+	}
+	if s.cfg.NoTriggers {
+		if len(missing) < len(want) {
+			all.add(Unsafe, "triggers_unused", "no_triggers is set and triggers of ours exist: with the documented SQL beside them stock would be returned twice; drop them or unset no_triggers")
+		}
+		return nil
+	}
+	works, err := s.tryTriggers(ctx)
+	switch {
+	case number(err) == errDefiner:
+		all.add(Unsafe, "trigger_definer", "%v", s.triggerTrouble(err))
+		return nil
+	case err != nil:
+		return err
+	}
+	switch {
+	case len(missing) > 0 && works == yes && len(missing) == len(want):
+		// They do their work: this user lacks the TRIGGER privilege and so is not shown them.
+	case len(missing) > 0:
+		all.add(Unsafe, "triggers", "triggers %s are missing, or hidden from a user without the TRIGGER privilege: run migrate (with the binary log on it needs log_bin_trust_function_creators = 1 or SUPER), or set no_triggers and use docs/sql-without-triggers.md",
+			strings.Join(missing, ", "))
+	case works == no:
+		all.add(Unsafe, "triggers", "the triggers are there and do not do their work: run migrate again")
+	}
+	if len(differ) > 0 {
+		all.add(Warning, "triggers", "triggers %s differ from what this build and configuration would write: run migrate", strings.Join(differ, ", "))
+	}
+	return nil
+}
+
+// answer is yes, no or cannot tell.
+type answer int
+
+const (
+	unclear answer = iota
+	yes
+	no
+)
+
+// definerExists looks an account up, which most users may not: then it is unclear.
+func (s *Store) definerExists(ctx context.Context, definer string) answer {
+	var me sql.NullString
+	if err := s.query(ctx, func(r *sql.Rows) error { return r.Scan(&me) }, "SELECT CURRENT_USER()"); err != nil {
+		return unclear
+	}
+	if me.String == definer {
+		return yes
+	}
+	at := strings.LastIndexByte(definer, '@')
+	if at < 0 {
+		return unclear
+	}
+	n, err := s.value(ctx, "SELECT COUNT(*) FROM mysql.user WHERE user = ? AND host = ?", definer[:at], definer[at+1:])
+	switch {
+	case err != nil:
+		return unclear
+	case n == "0":
+		return no
+	}
+	return yes
+}
+
+// errProbe ends a transaction that only tried something.
+var errProbe = errors.New("probe")
+
+// tryTriggers moves some row's version and revives a dead order, and undoes both. It takes the row's lock for a moment. It is
+// unclear where there is no row or no privilege, or where the row is busy.
+func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
+	t := s.cfg.Tables
+	err = s.again(ctx, func(x *session) error {
+		works = unclear
+		var item, was, is int64
+		err := x.query(ctx, func(r *sql.Rows) error { return r.Scan(&item, &was) },
+			fmt.Sprintf("SELECT %s, %s FROM %s ORDER BY %s LIMIT 1", quote(t.Item), quote(t.Version), quote(t.Inventory), quote(t.Item)))
+		if err != nil {
+			return err
+		}
+		_, err = x.exec(ctx, fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s = ?", quote(t.Inventory), quote(t.Stock), quote(t.Stock), quote(t.Item)), item)
+		if err != nil {
+			return err
+		}
+		if _, is, _, err = x.inventory(ctx, s.sql.stock, item); err != nil {
+			return err
+		}
+		switch {
+		case is > was:
+			works = yes
+		case is > 0:
+			works = no
+			return errProbe
+		}
+		const id = "00000000-0000-7000-8000-000000000000"
+		if _, err := x.exec(ctx, s.sql.insert(1), id, 0, "seckill-check", 0, 0, string(s.cfg.Dead[0]), "", nil, 0); err != nil {
+			return err
+		}
+		_, err = x.exec(ctx, "UPDATE "+s.sql.orders+" SET status = ? WHERE order_id = ?", string(s.cfg.SuccessStatus), id)
+		switch {
+		case number(err) == errSignal:
+		case err != nil:
+			return err
+		default:
+			works = no
+		}
+		return errProbe
+	})
+	switch {
+	case errors.Is(err, errProbe):
+		return works, nil
+	case number(err) == errDefiner:
+		return no, err
+	case number(err) != 0: // locked, or not allowed
+		return unclear, nil
+	}
+	return works, err
+}
+
+// checkPrivileges asks the server to explain statements, for which it wants the same privileges as for running them.
+func (s *Store) checkPrivileges(ctx context.Context, all *findings) {
+	t := s.cfg.Tables
+	for _, p := range []struct{ need, text string }{
+		{"SELECT, INSERT on " + t.Orders, "EXPLAIN INSERT INTO " + s.sql.orders + " (order_id, activity_id, user_id, item_id, quantity, status, created_at_ms, updated_at_ms) VALUES ('', 0, '', 0, 0, '', 0, 0)"},
+		{"SELECT on " + t.Orders, "EXPLAIN SELECT live FROM " + s.sql.orders + " LIMIT 1"},
+		{"SELECT on " + t.Activity, "EXPLAIN SELECT state FROM " + s.sql.activity + " LIMIT 1"},
+		{"SELECT, UPDATE on " + t.Inventory, fmt.Sprintf("EXPLAIN UPDATE %s SET %s = %s, %s = %s WHERE %s = 0", s.sql.inventory, quote(t.Stock), quote(t.Stock), quote(t.Version), quote(t.Version), quote(t.Item))},
+	} {
+		err := s.query(ctx, func(*sql.Rows) error { return nil }, p.text)
+		if n := number(err); n == 1142 || n == 1143 || n == 1044 {
+			all.add(Unsafe, "privilege_land", "this user may not land orders: GRANT %s (%v)", p.need, err)
+		}
+	}
+	if _, err := s.BinlogPosition(ctx); number(err) == 1227 || number(err) == 1142 {
+		all.add(Unsafe, "privilege_binlog", "this user may not read the binary log's position: GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* (MariaDB: BINLOG MONITOR, REPLICATION SLAVE) (%v)", err)
+	}
+}
+
+// Triggers says whether the triggers are there. Without them the caller must return stock itself when an order dies. It needs
+// the TRIGGER privilege, without which MySQL shows none: then Config.NoTriggers decides.
+func (s *Store) Triggers(ctx context.Context) (bool, error) {
+	if s.cfg.NoTriggers {
+		return false, nil
+	}
+	n, err := s.value(ctx, "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name = ?", s.cfg.Tables.Orders+"_seckill_au")
+	if err != nil {
+		return false, fmt.Errorf("look at the triggers: %w", err)
+	}
+	return n != "0", nil
+}

@@ -1,0 +1,221 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+// Landing is what became of a batch.
+type Landing struct {
+	Item    int64
+	Stock   int64 // with Version, a committed pair that includes every outcome below
+	Version int64 // 0: the inventory row is gone and all outcomes are older than that
+	// Outcomes has one entry per distinct order id of the batch, in the order of its first appearance.
+	Outcomes []ledger.Outcome
+}
+
+// Land lands orders of one item in one transaction: either every order has its row, live or FAILED, and the stock is lower
+// by what the live ones took, or nothing has changed. It may be called with the same orders any number of times, by any number of
+// workers at once: an order that has a row keeps it, and its outcome says what the row says. Orders of several activities
+// may share a batch.
+//
+// An order that does not fit is recorded as FAILED, sold_out, and smaller ones behind it are still admitted; one whose buyer has another
+// live order in the activity is recorded as FAILED, already_ordered.
+//
+// Errors: *ErrRowRefused names an order that can never land; ErrNoInventory an item without a row. Nothing was written then.
+// Every other error is transient and leaves the outcome unknown to the caller: call again with the same orders.
+func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (Landing, error) {
+	b, err := newBatch(item, orders)
+	if err != nil {
+		return Landing{}, err
+	}
+	// Most batches are new and fit, so the first try asks nothing first. Whatever stands in its way is looked at in the next.
+	m := manner{scarce: s.scarce(b)}
+	for tries, races := 1, 1; ; {
+		l, err := s.landOnce(ctx, b, m)
+		switch {
+		case err == nil:
+			s.stocks.Store(item, l.Stock)
+			return l, nil
+		case errors.Is(err, errScarce):
+			m.scarce = true
+			continue
+		case errors.Is(err, errTaken):
+			m.look = true
+			if races++; races > 20 {
+				return Landing{}, fmt.Errorf("land %d orders of item %d: others were faster %d times: %w", len(b.orders), item, races-1, err)
+			}
+		case errors.Is(err, errCommitUnknown):
+			m.look, m.wait = true, true
+			tries++
+		case !IsTransient(err):
+			return Landing{}, err
+		case lostRace(err), lostConnection(err), ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+			m.look = true
+			tries++
+		default:
+			return Landing{}, err
+		}
+		if tries > s.cfg.Tries || ctx.Err() != nil {
+			return Landing{}, fmt.Errorf("land %d orders of item %d: given back after %d tries: %w", len(b.orders), item, tries-1, explain(err))
+		}
+		if err := pause(ctx, tries); err != nil {
+			return Landing{}, fmt.Errorf("land %d orders of item %d: %w", len(b.orders), item, err)
+		}
+	}
+}
+
+// manner is how carefully a batch is landed.
+type manner struct {
+	look   bool // read existing rows and live orders first
+	wait   bool // an earlier COMMIT may still be under way: let the look wait for it
+	scarce bool // lock the stock first and admit by it
+}
+
+var (
+	errScarce = errors.New("the batch does not fit")
+	errTaken  = errors.New("an order id or a buyer's place is taken")
+)
+
+func (s *Store) scarce(b *batch) bool {
+	stock, ok := s.stocks.Load(b.item)
+	return ok && stock.(int64) < b.sum
+}
+
+func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, err error) {
+	x, err := s.session(ctx)
+	if err != nil {
+		return l, err
+	}
+	// Any error, of whatever kind, undoes the whole transaction; a statement that failed never takes COMMIT with it (E61, E62).
+	// What ROLLBACK itself says changes nothing: the error that led to it is the one to tell.
+	defer func() { _ = x.close(ctx) }()
+	if err := x.begin(ctx, "START TRANSACTION"); err != nil {
+		return l, err
+	}
+	l.Item = b.item
+	stock, found := int64(enough), true
+	if m.scarce {
+		if stock, l.Version, found, err = x.inventory(ctx, s.sql.stockForUpdate, b.item); err != nil {
+			return l, err
+		}
+		l.Stock = stock
+	}
+	var rows map[string]ledger.Outcome
+	var live map[buyer]bool
+	if m.look {
+		if rows, live, err = x.look(ctx, b, m.wait); err != nil {
+			return l, err
+		}
+	}
+	p := b.plan(rows, live, stock, s.cfg.SuccessStatus)
+	if !found && len(p.fresh) > 0 {
+		return l, fmt.Errorf("%w: item %d in table %s", ErrNoInventory, b.item, s.cfg.Tables.Inventory)
+	}
+	if err := x.insert(ctx, b, p); err != nil {
+		return l, err
+	}
+	crashpoint.Here("after_insert")
+	if p.sum > 0 {
+		changed, err := x.exec(ctx, s.sql.take, p.sum, b.item, p.sum)
+		if err != nil {
+			return l, err
+		}
+		if changed == 0 {
+			return l, errScarce
+		}
+		crashpoint.Here("after_update")
+	}
+	if !m.scarce || p.sum > 0 {
+		if l.Stock, l.Version, _, err = x.inventory(ctx, s.sql.stock, b.item); err != nil {
+			return l, err
+		}
+	}
+	l.Outcomes = p.outcomes
+	if len(p.fresh) == 0 {
+		return l, nil // only rows that were there: nothing to commit
+	}
+	if err := ctx.Err(); err != nil {
+		return Landing{}, err
+	}
+	if err := x.commit(ctx); err != nil {
+		return Landing{}, err
+	}
+	crashpoint.Here("after_commit")
+	return l, nil
+}
+
+func (x *session) inventory(ctx context.Context, text string, item int64) (stock, version int64, found bool, err error) {
+	err = x.query(ctx, func(r *sql.Rows) error {
+		found = true
+		return r.Scan(&stock, &version)
+	}, text, item)
+	return stock, version, found, err
+}
+
+// look reads the rows that exist, and which of the other orders' buyers hold a live order.
+func (x *session) look(ctx context.Context, b *batch, wait bool) (rows map[string]ledger.Outcome, live map[buyer]bool, err error) {
+	suffix := ""
+	if wait { // spelt as both MySQL and MariaDB know it
+		suffix = " LOCK IN SHARE MODE"
+	}
+	rows = make(map[string]ledger.Outcome)
+	if err := ordersByID(b.ids(), func(text string, args []any) error {
+		return x.query(ctx, func(r *sql.Rows) error {
+			o, err := scanOutcome(r)
+			rows[o.Order] = o
+			return err
+		}, x.s.sql.orderColumns+text+suffix, args...)
+	}); err != nil {
+		return nil, nil, err
+	}
+	users := make(map[int64][]string)
+	for _, o := range b.orders {
+		if _, ok := rows[o.ID]; !ok {
+			users[o.Activity] = append(users[o.Activity], o.User)
+		}
+	}
+	live = make(map[buyer]bool)
+	for activity, names := range users {
+		if err := liveByUsers(activity, names, func(text string, args []any) error {
+			return x.query(ctx, func(r *sql.Rows) error {
+				o, err := scanOutcome(r)
+				live[buyer{activity, o.User}] = true
+				return err
+			}, x.s.sql.orderColumns+text, args...)
+		}); err != nil {
+			return nil, nil, err
+		}
+	}
+	return rows, live, nil
+}
+
+// explain says what a bare "bad connection" may mean.
+func explain(err error) error {
+	if errors.Is(err, driver.ErrBadConn) {
+		return fmt.Errorf("connection lost, or the server is read-only (a demoted primary): %w", err)
+	}
+	return err
+}
+
+// pause waits a little longer after each try, jittered so that rivals do not meet again.
+func pause(ctx context.Context, tries int) error {
+	most := min(5*time.Millisecond<<min(tries, 8), 500*time.Millisecond)
+	t := time.NewTimer(most/4 + rand.N(most))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

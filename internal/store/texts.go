@@ -1,0 +1,67 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+)
+
+// micros is UTC in microseconds since 1970 at the start of the statement. It is arithmetic on UTC, so that it does not depend on
+// the session's time_zone; UNIX_TIMESTAMP(NOW(6)) goes through local time and jumps by an hour where summer time ends.
+const micros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// Keys of the orders table.
+const (
+	keyLive     = "one_live_order"
+	keyActivity = "activity_order"
+)
+
+// texts are the statements, with the configured names in them.
+type texts struct {
+	orders, activity, inventory string // quoted names
+	insertHead                  string
+	take                        string // quantity, item, quantity
+	stock                       string // item
+	stockForUpdate              string // item
+	touch                       string // past, item
+	activities                  string
+	orderColumns                string
+}
+
+func quote(name string) string { return "`" + name + "`" }
+
+func newTexts(c Config) texts {
+	t := c.Tables
+	x := texts{orders: quote(t.Orders), activity: quote(t.Activity), inventory: quote(t.Inventory)}
+	item, stock, version := quote(t.Item), quote(t.Stock), quote(t.Version)
+	x.insertHead = "INSERT INTO " + x.orders + " (order_id, activity_id, user_id, item_id, quantity, status, reason, extra, created_at_ms, updated_at_ms) VALUES "
+	// `stock - n >= 0` would raise 1690 on an UNSIGNED column in place of matching no row (E65).
+	x.take = fmt.Sprintf("UPDATE %s SET %s = %s - ?, %s = GREATEST(%s + 1, %s) WHERE %s = ? AND %s >= ?",
+		x.inventory, stock, stock, version, version, micros, item, stock)
+	x.stock = fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s = ?", stock, version, x.inventory, item)
+	x.stockForUpdate = x.stock + " FOR UPDATE"
+	x.touch = fmt.Sprintf("UPDATE %s SET %s = GREATEST(%s + 1, %s, ? + 1) WHERE %s = ?", x.inventory, version, version, micros, item)
+	x.activities = "SELECT activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state FROM " + x.activity
+	x.orderColumns = "SELECT order_id, user_id, item_id, quantity, status, reason, live FROM " + x.orders
+	return x
+}
+
+// row is one row of an INSERT; the last column is MySQL's own clock, so that all workers agree on it.
+const row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, " + micros + " DIV 1000)"
+
+func (x *texts) insert(rows int) string {
+	return x.insertHead + row + strings.Repeat(", "+row, rows-1)
+}
+
+// list is "(?, ?, …)".
+func list(n int) string { return "(?" + strings.Repeat(", ?", n-1) + ")" }
+
+// scanOutcome reads orderColumns. Whether an order is dead is what MySQL says, not this process' configuration.
+func scanOutcome(rows *sql.Rows) (o ledger.Outcome, err error) {
+	var live sql.NullInt64
+	err = rows.Scan(&o.Order, &o.User, &o.Item, &o.Quantity, &o.Status, &o.Reason, &live)
+	o.Dead = !live.Valid
+	return o, err
+}
