@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -157,7 +156,8 @@ func (s *Store) TouchPast(ctx context.Context, item, past int64) (stock, version
 
 // Record writes a row with a dead status for an order that was refused before it could land, where no row exists. A row that
 // exists is the truth and stays as it is; Orders tells. What cannot be stored is cut to fit, since such orders are here
-// because something is wrong with them; only an order id that is not one is refused (ErrInvalid).
+// because something is wrong with them; an order id that is not one is refused (ErrInvalid), and what a key, check or trigger of the
+// shop's own refuses is *ErrRowRefused.
 func (s *Store) Record(ctx context.Context, o order.Order, status order.Status, reason string) error {
 	if !order.ValidID(o.ID) {
 		return fmt.Errorf("%w: record order %.64q: want a lower-case UUID", ErrInvalid, o.ID)
@@ -173,13 +173,13 @@ func (s *Store) Record(ctx context.Context, o order.Order, status order.Status, 
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	_, err := s.db.ExecContext(ctx, s.sql.insert(1), rowArgs(&o, out)...)
-	if err != nil && number(err) != errDuplicate {
-		return fmt.Errorf("record order %s as %s: %w", o.ID, status, explain(err))
+	switch {
+	case err == nil, number(err) == errDuplicate && s.ownKey(err):
+		return nil
+	case number(err) == errDuplicate, refusesRow(err): // by a key, a check or a trigger that the shop added
+		return fmt.Errorf("record order %s as %s: %w", o.ID, status, &ErrRowRefused{Err: err})
 	}
-	if err != nil && !s.ownKey(err) {
-		return errors.Join(fmt.Errorf("record order %s as %s: a unique key that is not ours is in the way", o.ID, status), err)
-	}
-	return nil
+	return fmt.Errorf("record order %s as %s: %w", o.ID, status, explain(err))
 }
 
 // maxReason is the width of orders.reason, in bytes at most.

@@ -1,0 +1,442 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+func TestLand(t *testing.T) {
+	b := setup(t, 10)
+	o := b.order("u1", 3)
+	o.Extra = json.RawMessage(`{"addr":"测试"}`)
+	l := b.land(o)
+	want(t, l, "CONFIRMED")
+	stock, version, _, err := b.Inventory(t.Context(), b.item)
+	if err != nil || l.Stock != 7 || stock != 7 || l.Version != version || l.Item != b.item {
+		t.Fatalf("landed %+v, inventory %d at %d, %v", l, stock, version, err)
+	}
+	if off := time.Since(time.UnixMicro(version)).Abs(); off > time.Minute {
+		t.Fatalf("version %d is %s off the clock", version, off)
+	}
+	var extra string
+	var created, updated int64
+	if err := b.db.QueryRow("SELECT extra, created_at_ms, updated_at_ms FROM orders WHERE order_id = ?", o.ID).Scan(&extra, &created, &updated); err != nil {
+		t.Fatal(err)
+	}
+	if extra != string(o.Extra) || created != o.CreatedAtMs || time.Since(time.UnixMilli(updated)).Abs() > time.Minute {
+		t.Fatalf("row has extra %s, created %d, updated %d", extra, created, updated)
+	}
+	b.exact(10)
+}
+
+func TestLandOrdersOfSeveralActivities(t *testing.T) {
+	b := setup(t, 10)
+	one, two := b.order("u1", 1), b.order("u1", 2)
+	two.Activity++
+	want(t, b.land(one, two), "CONFIRMED", "CONFIRMED")
+	b.exact(10)
+}
+
+func TestLandWiderThanOneStatement(t *testing.T) {
+	b := setup(t, 5000)
+	all := b.orders(2500, 1)
+	l := b.land(all...)
+	if len(l.Outcomes) != 2500 || l.Stock != 2500 {
+		t.Fatalf("%d outcomes, stock %d", len(l.Outcomes), l.Stock)
+	}
+	l2 := b.land(all...)
+	if !slices.Equal(l.Outcomes, l2.Outcomes) || l2.Stock != l.Stock || l2.Version != l.Version {
+		t.Fatal("a redelivery changed something")
+	}
+	b.exact(5000)
+}
+
+func TestLandUnknownItem(t *testing.T) {
+	b := setup(t, 10)
+	o := b.order("u1", 1)
+	o.Item = 8
+	_, err := b.Land(t.Context(), 8, []*order.Order{o})
+	if !errors.Is(err, ErrNoInventory) || IsTransient(err) {
+		t.Fatal(err)
+	}
+	if n := b.count("SELECT COUNT(*) FROM orders"); n != 0 {
+		t.Fatalf("%d rows were written", n)
+	}
+	// What has landed stays landed even when the shop takes the item off its books.
+	done := b.order("u2", 1)
+	b.land(done)
+	b.exec("DELETE FROM inventory")
+	l := b.land(done)
+	want(t, l, "CONFIRMED")
+	if l.Version != 0 {
+		t.Fatalf("version %d of a row that is gone", l.Version)
+	}
+}
+
+// A statement fails half-way while another session holds the key: COMMIT must not keep the other half.
+func TestE61_LockTimeoutKeepsNoHalf(t *testing.T) {
+	b := setup(t, 10, func(c *Config) { c.Tries = 1 })
+	rival := b.order("u1", 1)
+	tx, err := b.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(b.sql.insert(1), rival.ID, rival.Activity, rival.User, rival.Item, 1, "CONFIRMED", "", nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	orders := append(b.orders(2, 1), b.order("u1", 1))
+	_, err = b.Land(t.Context(), b.item, orders)
+	if number(err) != errLockTimeout || !IsTransient(err) {
+		t.Fatalf("want 1205, transient: %v", err)
+	}
+	stock, _, _, _ := b.Inventory(t.Context(), b.item)
+	if n := b.count("SELECT COUNT(*) FROM orders"); n != 0 || stock != 10 {
+		t.Fatalf("%d rows and stock %d are left of a failed batch", n, stock)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, b.land(orders...), "CONFIRMED", "CONFIRMED", "CONFIRMED")
+	b.exact(10)
+}
+
+func TestE62_Duplicates(t *testing.T) {
+	b := setup(t, 10)
+	first := b.order("u1", 2)
+	l := b.land(first)
+
+	again := b.land(first) // redelivered: no change
+	want(t, again, "CONFIRMED")
+	if again.Stock != l.Stock || again.Version != l.Version {
+		t.Fatalf("a redelivery moved %+v to %+v", l, again)
+	}
+
+	second, other := b.order("u1", 1), b.order("u2", 1) // the same buyer again, among others
+	l = b.land(other, second, first)
+	want(t, l, "CONFIRMED", "FAILED already_ordered", "CONFIRMED")
+	if l.Stock != 7 {
+		t.Fatalf("stock %d, want 7", l.Stock)
+	}
+	want(t, b.land(second), "FAILED already_ordered") // and its fate stays, also once the place is free
+	b.exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", first.ID)
+	want(t, b.land(second, first), "FAILED already_ordered", "CANCELLED")
+	want(t, b.land(b.order("u1", 1)), "CONFIRMED")
+
+	x, y := b.order("u9", 1), b.order("u9", 1) // twice within one batch
+	want(t, b.land(x, y, x), "CONFIRMED", "FAILED already_ordered")
+	b.exact(10)
+}
+
+// The row is the truth, whatever a message with the same id says.
+func TestLandRowDiffersFromMessage(t *testing.T) {
+	b := setup(t, 10)
+	o := b.order("u1", 2)
+	b.land(o)
+	liar := *o
+	liar.User, liar.Quantity = "u2", 5
+	l := b.land(&liar)
+	if got := l.Outcomes[0]; got.User != "u1" || got.Quantity != 2 {
+		t.Fatalf("%+v", got)
+	}
+	b.exact(10)
+}
+
+func TestE64_ClientFoundRowsDoesNotMatter(t *testing.T) {
+	for _, found := range []string{"true", "false"} {
+		b := setup(t, 3)
+		b.dsn += "&clientFoundRows=" + found
+		if !strings.Contains(b.dsn, "?") {
+			b.dsn = strings.Replace(b.dsn, "&", "?", 1)
+		}
+		pinned := openStore(t, b.dsn)
+		d, err := pinned.cfg.driver()
+		if err != nil || d.ClientFoundRows {
+			t.Fatalf("clientFoundRows=%s in the DSN is not pinned to false: %v", found, err)
+		}
+		// A proxy between may turn it on all the same.
+		s, err := open(Config{DSN: b.dsn}, func(d *mysql.Config) { d.ClientFoundRows = found == "true" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Store = s
+		o := b.order("u1", 2)
+		for range 3 {
+			want(t, b.land(o), "CONFIRMED")
+		}
+		want(t, b.land(b.order("u2", 2)), "FAILED sold_out")
+		if stock, version, err := s.Touch(t.Context(), b.item); err != nil || stock != 1 || version == 0 {
+			t.Fatal(stock, version, err)
+		}
+		b.exact(3)
+		_ = s.Close()
+	}
+}
+
+// A shop's stock column may be UNSIGNED, where stock - 1 raises 1690 at 0.
+func TestE65_UnsignedStock(t *testing.T) {
+	b := setup(t, 1)
+	b.exec("DROP TABLE inventory")
+	b.exec("CREATE TABLE inventory (item_id INT UNSIGNED PRIMARY KEY, stock INT UNSIGNED NOT NULL, version BIGINT NOT NULL)")
+	b.exec("INSERT INTO inventory VALUES (7, 0, 1)")
+	want(t, b.land(b.order("u1", 1)), "FAILED sold_out")
+	b.exec("UPDATE inventory SET stock = 1")
+	want(t, b.land(b.order("u1", 1), b.order("u2", 1)), "CONFIRMED", "FAILED sold_out")
+	b.exact(1)
+}
+
+// Many workers, one hot row, duplicates among them: deadlocks are retried, nothing is lost, the stock is exact.
+func TestE66_DeadlocksOnTheHotRow(t *testing.T) {
+	const workers, batches, size = 32, 4, 10
+	b := setup(t, 1000, func(c *Config) {
+		c.MaxConns, c.LockWait, c.Tries = workers, 10*time.Second, 50
+		c.StatementTimeout = 30 * time.Second
+	})
+	shared := b.orders(workers, 1)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for range batches {
+				orders := b.orders(size, 1)
+				for _, i := range rand.Perm(len(shared))[:3] { // in any order: this is what deadlocks
+					orders = append(orders, shared[i])
+				}
+				orders = append(orders, b.order(shared[w].User, 1)) // another id of a buyer who may have one
+				rand.Shuffle(len(orders), func(i, j int) { orders[i], orders[j] = orders[j], orders[i] })
+				if _, err := b.Land(t.Context(), b.item, orders); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.exact(1000)
+	if n := b.count("SELECT COUNT(*) FROM orders"); n < workers*batches*(size+1) {
+		t.Errorf("%d rows, want at least %d", n, workers*batches*(size+1))
+	}
+}
+
+// Two workers hold the same partition for a while and land overlapping batches until the stock is gone.
+func TestOverlappingWorkers(t *testing.T) {
+	const stock, orders = 150, 400
+	b := setup(t, stock)
+	second := &bench{Store: openStore(t, b.dsn), t: t, item: b.item, activity: b.activity}
+	all := b.orders(orders, 1)
+	for _, o := range all {
+		o.Quantity = 1 + rand.Int64N(3)
+	}
+	told := [2]map[string]order.Status{{}, {}}
+	var wg sync.WaitGroup
+	for w, s := range []*bench{b, second} {
+		wg.Go(func() {
+			for begin := 0; begin < orders; {
+				end := min(orders, begin+1+rand.IntN(40))
+				l, err := s.Land(t.Context(), s.item, all[begin:end])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, o := range l.Outcomes {
+					told[w][o.Order] = o.Status
+				}
+				begin = max(begin+1, end-rand.IntN(10)) // and some of it again
+			}
+		})
+	}
+	wg.Wait()
+	b.exact(stock)
+	rows, err := b.Orders(t.Context(), ids(all))
+	if err != nil || len(rows) != orders {
+		t.Fatalf("%d rows, want %d: %v", len(rows), orders, err)
+	}
+	for _, o := range all {
+		if told[0][o.ID] != rows[o.ID].Status || told[1][o.ID] != rows[o.ID].Status {
+			t.Fatalf("order %s is %s and the workers heard %s and %s", o.ID, rows[o.ID].Status, told[0][o.ID], told[1][o.ID])
+		}
+	}
+	if got, _, _, _ := b.Inventory(t.Context(), b.item); got > 2 {
+		t.Errorf("%d units are left although smaller orders wanted them", got)
+	}
+}
+
+func TestE67_CancelAnywhereKeepsBothOrNeither(t *testing.T) {
+	const stock = 100000
+	b := setup(t, stock)
+	var began time.Time
+	b.land(b.orders(20, 1)...) // warm
+	began = time.Now()
+	b.land(b.orders(20, 1)...)
+	usual := time.Since(began)
+	cancelled := 0
+	for range 150 {
+		orders := b.orders(20, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(2*usual))))
+		l, err := b.Land(ctx, b.item, orders)
+		cancel()
+		rows, e := b.Orders(t.Context(), ids(orders))
+		if e != nil {
+			t.Fatal(e)
+		}
+		switch {
+		case err == nil && (len(rows) != 20 || len(l.Outcomes) != 20):
+			t.Fatalf("landed, and %d rows are there", len(rows))
+		case err != nil && len(rows) != 0 && len(rows) != 20:
+			t.Fatalf("%d rows of a batch of 20: %v", len(rows), err)
+		case err != nil:
+			cancelled++
+			if !IsTransient(err) {
+				t.Fatalf("a cancelled batch was decided: %v", err)
+			}
+		}
+	}
+	if cancelled == 0 {
+		t.Error("no batch was cancelled: the test tried nothing")
+	}
+	b.exact(stock)
+	b.unlocked(time.Second)
+}
+
+// A cancelled worker was waiting for a lock, holding others: they are free within a second, not when its wait would have ended.
+func TestE67_CancelFreesLocksAtOnce(t *testing.T) {
+	b := setup(t, 10, func(c *Config) { c.LockWait, c.StatementTimeout = 20*time.Second, 30*time.Second })
+	held, err := b.LockInventory(t.Context(), b.item, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders := b.orders(2, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := b.Land(ctx, b.item, orders)
+		done <- err
+	}()
+	waitForLockWait(t, b)
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("landed although the row was locked")
+	}
+	// The order rows that it had inserted are locked no more.
+	tx, err := b.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	began := time.Now()
+	if _, err := tx.Exec(b.sql.insert(1), rowArgs(orders[0], b.plan1(orders[0]))...); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Fatalf("the rows of a cancelled batch stayed locked for %s", took)
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestE110_UsersAndIdsAreCompared_AsBytes(t *testing.T) {
+	b := setup(t, 10)
+	want(t, b.land(b.order("u1", 1), b.order("U1", 1), b.order("ü1", 1)), "CONFIRMED", "CONFIRMED", "CONFIRMED")
+	// Ids differ in case only in the database's eyes; the contract allows lower case alone.
+	o := b.order("u2", 1)
+	b.land(o)
+	rows, err := b.Orders(t.Context(), []string{strings.ToUpper(o.ID)})
+	if err != nil || len(rows) != 0 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	_, err = b.Land(t.Context(), b.item, []*order.Order{b.order("u3 ", 1)})
+	var row *ErrRowRefused
+	if !errors.As(err, &row) || row.Index != 0 {
+		t.Fatalf("a trailing blank: %v", err)
+	}
+	b.exact(10)
+}
+
+func TestE111_BatchThatDoesNotFit(t *testing.T) {
+	for range 2 { // the second time with the hint that stock is scarce
+		b := setup(t, 2)
+		want(t, b.land(b.order("u1", 1), b.order("u2", 3), b.order("u3", 1)), "CONFIRMED", "FAILED sold_out", "CONFIRMED")
+		b.exact(2)
+		l := b.land(b.order("u4", 1))
+		want(t, l, "FAILED sold_out")
+		if l.Stock != 0 {
+			t.Fatalf("stock %d", l.Stock)
+		}
+		b.exec("UPDATE inventory SET stock = stock + 5 WHERE item_id = 7") // a restock that nobody told this process of
+		want(t, b.land(b.order("u2", 3), b.order("u4", 1)), "CONFIRMED", "CONFIRMED")
+		b.exact(7)
+		// A buyer whose first order did not fit may still get a smaller one in the same batch.
+		want(t, b.land(b.order("u5", 3), b.order("u5", 1)), "FAILED sold_out", "CONFIRMED")
+		b.exact(7)
+	}
+}
+
+func TestRowRefusedForGood(t *testing.T) {
+	b := setup(t, 10)
+	b.exec("ALTER TABLE orders ADD CONSTRAINT shop_rule CHECK (user_id <> 'banned'), MODIFY extra VARCHAR(20) NULL")
+	check := func(name string, bad *order.Order) {
+		t.Helper()
+		orders := append(b.orders(3, 1), bad, b.order("u"+name, 1))
+		_, err := b.Land(t.Context(), b.item, orders)
+		var row *ErrRowRefused
+		if !errors.As(err, &row) || row.Index != 3 || IsTransient(err) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if n := b.count("SELECT COUNT(*) FROM orders"); n != 0 {
+			t.Fatalf("%s: %d rows stayed", name, n)
+		}
+	}
+	check("check", b.order("banned", 1))
+	long := b.order("long", 1)
+	long.Extra = json.RawMessage(`"` + strings.Repeat("x", 100) + `"`)
+	check("long", long)
+	b.exec("CREATE UNIQUE INDEX shop_key ON orders (quantity, created_at_ms)")
+	orders := b.orders(2, 1)
+	orders[1].CreatedAtMs = orders[0].CreatedAtMs
+	_, err := b.Land(t.Context(), b.item, orders)
+	var row *ErrRowRefused
+	if !errors.As(err, &row) || row.Index != 1 {
+		t.Fatalf("a key of the shop's: %v", err)
+	}
+	b.exact(10)
+}
+
+func TestSchemaTroubleIsNeverADecision(t *testing.T) {
+	b := setup(t, 10)
+	b.exec("DROP TABLE orders")
+	_, err := b.Land(t.Context(), b.item, b.orders(1, 1))
+	if err == nil || !IsTransient(err) {
+		t.Fatalf("a missing table decided an order: %v", err)
+	}
+	dead := openStore(t, "u@tcp(127.0.0.1:1)/none", func(c *Config) { c.Tries = 2 })
+	_, err = dead.Land(t.Context(), b.item, b.orders(1, 1))
+	if err == nil || !IsTransient(err) {
+		t.Fatalf("a server that is not there decided an order: %v", err)
+	}
+}
+
+// waitForLockWait returns once some session of this database waits for a row lock.
+func waitForLockWait(t testing.TB, b *bench) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for b.count("SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id WHERE x.trx_state = 'LOCK WAIT' AND p.db = DATABASE()") == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for a lock")
+		}
+	}
+}
+
+func (b *bench) plan1(o *order.Order) ledger.Outcome {
+	p := (&batch{item: o.Item, orders: []*order.Order{o}}).plan(nil, nil, enough, order.Confirmed)
+	return p.outcomes[0]
+}
