@@ -66,18 +66,11 @@ type Stream struct {
 }
 
 // New makes a stream of the database that dsn names. db is a pool on the same server, for questions. It does not dial.
-func New(cfg Config, dsn string, db *sql.DB, tables Tables, dead []order.Status, log *zap.Logger) (*Stream, error) {
-	parsed, err := driver.ParseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("mysql.dsn is not readable: %w", err)
+func New(cfg Config, dsn *driver.Config, db *sql.DB, tables Tables, dead []order.Status, log *zap.Logger) (*Stream, error) {
+	if dsn.Net != "tcp" && dsn.Net != "unix" {
+		return nil, fmt.Errorf("mysql.dsn uses the network %q: want tcp or unix", dsn.Net)
 	}
-	if parsed.DBName == "" {
-		return nil, errors.New("mysql.dsn names no database: write it after the slash, as in user:password@tcp(127.0.0.1:3306)/shop")
-	}
-	if parsed.Net != "tcp" && parsed.Net != "unix" {
-		return nil, fmt.Errorf("mysql.dsn uses the network %q: want tcp or unix", parsed.Net)
-	}
-	return &Stream{cfg: cfg, db: db, dsn: parsed, tables: tables, dead: dead, log: log}, nil
+	return &Stream{cfg: cfg, db: db, dsn: dsn, tables: tables, dead: dead, log: log}, nil
 }
 
 // Silence is how long ago the connection last delivered anything, heartbeats included; 0 before the first connection.

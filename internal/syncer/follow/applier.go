@@ -1,0 +1,237 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
+)
+
+// Ledger is what following needs of Redis.
+type Ledger interface {
+	Settle(ctx context.Context, s ledger.Settlement) (ledger.Settled, error)
+	SetActivity(ctx context.Context, a ledger.Activity) (bool, error)
+	FreeBuyers(ctx context.Context, activity int64, buyers []ledger.Buyer) (int, error)
+}
+
+// Store is what following needs of MySQL, for rows in doubt.
+type Store interface {
+	LockInventory(ctx context.Context, item int64, maxHold time.Duration) (*store.Locked, error)
+	Activity(ctx context.Context, id int64) (ledger.Activity, error)
+	OrdersWithActivity(ctx context.Context, ids []string) (map[string]store.ActivityOrder, error)
+}
+
+// Directory knows the activities, and is told what the log says of them.
+type Directory interface {
+	// OfItem lists the activities that sell an item and are not retired.
+	OfItem(item int64) []int64
+	// Changed says that a row of the activity table changed.
+	Changed(a ledger.Activity)
+	// Look says that the activity table must be read again.
+	Look()
+	// NeedsLoad says that an activity's keys cannot be trusted.
+	NeedsLoad(activity int64, why error)
+	// NeedsCompare says that an activity must be compared soon; 0: all of them.
+	NeedsCompare(activity int64)
+}
+
+// Metrics counts; its methods may be called from anywhere.
+type Metrics interface {
+	Applied(rows int, took time.Duration)
+	Doubt(table string)
+}
+
+// Applier is the binlog's sink.
+type Applier struct {
+	Ledger    Ledger
+	Store     Store
+	Directory Directory
+	Metrics   Metrics
+	Tracker   *Tracker
+	Log       *zap.Logger
+	// Blocked is told why a transaction cannot be applied yet, and nil once it has been.
+	Blocked func(err error)
+}
+
+// lockBound is how long a row in doubt may be locked, in the one round trip that reads it.
+const lockBound = 200 * time.Millisecond
+
+// Synced implements binlog.Sink.
+func (a *Applier) Synced(p binlog.Position) { a.Tracker.Synced(p) }
+
+// Doubt implements binlog.Sink.
+func (a *Applier) Doubt(table string, _ error) { a.Metrics.Doubt(table) }
+
+// Apply implements binlog.Sink. It tries until Redis has the transaction or ctx ends: with Redis down the stream waits
+// here, and should the server give up on it meanwhile, it goes on from the kept position.
+func (a *Applier) Apply(ctx context.Context, t *binlog.Transaction) error {
+	began := time.Now()
+	wait := 20 * time.Millisecond
+	for {
+		err := a.apply(ctx, t)
+		if err == nil {
+			a.Blocked(nil)
+			a.Metrics.Applied(len(t.Items)+len(t.Orders)+len(t.Activities)+len(t.Deleted), time.Since(began))
+			crashpoint.Here("after_row")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a.Blocked(err)
+		a.Log.Warn("a transaction of mysql cannot be applied to redis yet; trying again", zap.Duration("in", wait), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// apply may be repeated from the start after an error.
+func (a *Applier) apply(ctx context.Context, t *binlog.Transaction) error {
+	stocks, orders := map[int64]binlog.Stock{}, map[int64][]ledger.Outcome{}
+	for item, s := range t.Items {
+		stocks[item] = s
+	}
+	for _, o := range t.Orders {
+		orders[o.Activity] = append(orders[o.Activity], o.Outcome)
+	}
+	if err := a.resolve(ctx, t, stocks, orders); err != nil {
+		return err
+	}
+	for _, act := range t.Activities {
+		if err := a.activity(ctx, act); err != nil {
+			return err
+		}
+	}
+	for _, o := range t.Deleted {
+		// An order that is deleted is nobody's any more. Should the ledger still have it, the sweep decides.
+		if _, err := a.Ledger.FreeBuyers(ctx, o.Activity, []ledger.Buyer{{User: o.User, Order: o.Order}}); err != nil {
+			return err
+		}
+	}
+	return a.settle(ctx, stocks, orders)
+}
+
+// settle sends each activity what concerns it: the orders with the stock of their item, and the stock alone to every
+// other activity of that item.
+func (a *Applier) settle(ctx context.Context, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) error {
+	todo := map[int64]ledger.Settlement{}
+	for activity, out := range orders {
+		s := ledger.Settlement{Activity: activity, Source: ledger.FromBinlog, Orders: out}
+		if stock, ok := stocks[out[0].Item]; ok && sameItem(out) {
+			s.Version, s.Stock = versionOf(stock)
+		}
+		todo[activity] = s
+	}
+	for item, stock := range stocks {
+		for _, activity := range a.Directory.OfItem(item) {
+			if s, there := todo[activity]; there && s.Version != 0 {
+				continue
+			}
+			s := todo[activity]
+			s.Activity, s.Source = activity, ledger.FromBinlog
+			s.Version, s.Stock = versionOf(stock)
+			todo[activity] = s
+		}
+	}
+	for _, s := range todo {
+		done, err := a.Ledger.Settle(ctx, s)
+		if err != nil {
+			return err
+		}
+		if done.Broken {
+			a.Directory.NeedsLoad(s.Activity, errors.New("its keys contradict each other"))
+		}
+	}
+	return nil
+}
+
+func sameItem(orders []ledger.Outcome) bool {
+	for _, o := range orders {
+		if o.Item != orders[0].Item {
+			return false
+		}
+	}
+	return true
+}
+
+// versionOf says what an inventory row means for Redis. A row that is gone has nothing to sell, as of just after its last
+// version; whoever writes it anew gets a version from the clock, far above.
+func versionOf(s binlog.Stock) (version, stock int64) {
+	if s.Deleted {
+		return s.Version + 1, 0
+	}
+	return s.Version, s.Stock
+}
+
+func (a *Applier) activity(ctx context.Context, act ledger.Activity) error {
+	known, err := a.Ledger.SetActivity(ctx, act)
+	if err != nil && !known {
+		return err
+	}
+	if err != nil { // a known activity whose item was changed: refused for good
+		a.Log.Error("a change of the activity table is refused", zap.Int64("activity", act.ID), zap.Error(err))
+	}
+	a.Directory.Changed(act)
+	return nil
+}
+
+// resolve reads what the log left in doubt. The inventory is read under its lock, since the log shows a transaction before
+// others can see it: the lock is had only once it is visible.
+func (a *Applier) resolve(ctx context.Context, t *binlog.Transaction, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) error {
+	items := t.DoubtItems
+	if len(t.DoubtOrders) > 0 {
+		found, err := a.Store.OrdersWithActivity(ctx, t.DoubtOrders)
+		if err != nil {
+			return fmt.Errorf("read orders that the binlog left in doubt: %w", err)
+		}
+		for _, o := range found {
+			orders[o.Activity] = append(orders[o.Activity], o.Outcome)
+			items = append(items, o.Item) // a stock that includes the order must come with it, or too much is available
+			a.Directory.NeedsCompare(o.Activity)
+		}
+		if len(found) < len(t.DoubtOrders) {
+			a.Directory.NeedsCompare(0)
+		}
+	}
+	for _, item := range items {
+		locked, err := a.Store.LockInventory(ctx, item, lockBound)
+		if errors.Is(err, store.ErrNoInventory) {
+			a.Directory.NeedsCompare(0)
+			continue
+		}
+		if err == nil {
+			stocks[item] = binlog.Stock{Version: locked.Version, Stock: locked.Stock}
+			err = locked.Release()
+		}
+		if err != nil {
+			return fmt.Errorf("read item %d, which the binlog left in doubt: %w", item, err)
+		}
+	}
+	for _, id := range t.DoubtActivities {
+		act, err := a.Store.Activity(ctx, id)
+		if errors.Is(err, store.ErrNoActivity) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read activity %d, which the binlog left in doubt: %w", id, err)
+		}
+		if err := a.activity(ctx, act); err != nil {
+			return err
+		}
+	}
+	if len(t.DoubtActivities) > 0 {
+		a.Directory.Look()
+	}
+	return nil
+}
