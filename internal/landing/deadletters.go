@@ -85,87 +85,32 @@ type Letter struct {
 	Truncated       int   // true size of the value in bytes when the letter holds only its beginning, else 0
 }
 
+// Letterbox reads the dead-letter topic. *kafka.Admin is one.
+type Letterbox interface {
+	HighWater(ctx context.Context, topic string) (map[int32]int64, error)
+	ReadRecords(ctx context.Context, topic string, from, to map[int32]int64, fn func(kafka.Record) error) error
+}
+
 // ReadLetters gives fn every dead letter that is in the topic now, in order within each partition.
-func ReadLetters(ctx context.Context, k kafka.Config, fn func(Letter) error) error {
-	k.SetDefaults()
-	cfg, err := k.Sarama()
+func ReadLetters(ctx context.Context, box Letterbox, topic string, fn func(Letter) error) error {
+	end, err := box.HighWater(ctx, topic)
 	if err != nil {
 		return err
 	}
-	topic := k.Topics.DeadLetters
-	client, err := sarama.NewClient(k.Brokers, cfg)
-	if err != nil {
-		return fmt.Errorf("kafka client for %v: %w", k.Brokers, err)
-	}
-	defer client.Close()
-	consumer, err := sarama.NewConsumerFromClient(client)
-	if err != nil {
-		return fmt.Errorf("kafka consumer: %w", err)
-	}
-	defer consumer.Close()
-	parts, err := client.Partitions(topic)
-	if err != nil {
-		return fmt.Errorf("partitions of %s: %w", topic, err)
-	}
-	for _, part := range parts {
-		if err := readPartition(ctx, client, consumer, topic, part, fn); err != nil {
-			return fmt.Errorf("read %s/%d: %w", topic, part, err)
-		}
-	}
-	return nil
+	return box.ReadRecords(ctx, topic, nil, end, func(r kafka.Record) error { return fn(letterOf(topic, r)) })
 }
 
-func readPartition(ctx context.Context, client sarama.Client, consumer sarama.Consumer, topic string, part int32, fn func(Letter) error) error {
-	oldest, err := client.GetOffset(topic, part, sarama.OffsetOldest)
-	if err != nil {
-		return err
+func letterOf(topic string, r kafka.Record) Letter {
+	l := Letter{
+		Record: Record{topic, r.Partition, r.Offset, r.Time, r.Key, r.Value}, Why: r.Headers[headerError],
+		OriginTopic: r.Headers[headerTopic], OriginPartition: -1, OriginOffset: -1,
 	}
-	end, err := client.GetOffset(topic, part, sarama.OffsetNewest)
-	if err != nil || oldest >= end {
-		return err
+	if n, err := strconv.ParseInt(r.Headers[headerPartition], 10, 32); err == nil {
+		l.OriginPartition = int32(n)
 	}
-	pc, err := consumer.ConsumePartition(topic, part, oldest)
-	if err != nil {
-		return err
+	if n, err := strconv.ParseInt(r.Headers[headerOffset], 10, 64); err == nil {
+		l.OriginOffset = n
 	}
-	defer pc.Close()
-	for {
-		select {
-		case m := <-pc.Messages():
-			if m == nil {
-				return errors.New("kafka stopped giving records")
-			}
-			if err := fn(letterOf(m)); err != nil || m.Offset >= end-1 {
-				return err
-			}
-		case err := <-pc.Errors():
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func letterOf(m *sarama.ConsumerMessage) Letter {
-	l := Letter{Record: Record{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value}, OriginPartition: -1, OriginOffset: -1}
-	for _, h := range m.Headers {
-		v := string(h.Value)
-		switch string(h.Key) {
-		case headerError:
-			l.Why = v
-		case headerTopic:
-			l.OriginTopic = v
-		case headerPartition:
-			if n, err := strconv.ParseInt(v, 10, 32); err == nil {
-				l.OriginPartition = int32(n)
-			}
-		case headerOffset:
-			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-				l.OriginOffset = n
-			}
-		case headerTruncated:
-			l.Truncated, _ = strconv.Atoi(v)
-		}
-	}
+	l.Truncated, _ = strconv.Atoi(r.Headers[headerTruncated])
 	return l
 }
