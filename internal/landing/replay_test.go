@@ -1,0 +1,137 @@
+package landing
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// lander is a Lander outside of any group, as replay uses it.
+func (e *live) lander() *Lander {
+	return NewLander(Config{MaxOrders: 40}, e.store, e.ledger, NewTopicDeadLetters(e.producer, e.kafka), new(fakeResults), e.health, NewMetrics(nil), e.log)
+}
+
+// TestE103ReplayLandsWhatMySQLLost: rows and stock changes are gone as after a fail-over; a dry run counts them, a replay brings them
+// back, a second one changes nothing.
+func TestE103ReplayLandsWhatMySQLLost(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 3).sale(1000)
+	before := e.orders(100, one)
+	e.reserve(before...)
+	e.publish(before...)
+	e.raw([]byte("poison"))
+	w := e.worker(Config{}, nil, nil)
+	e.done(30 * time.Second)
+	w.Stop()
+	e.settled(900)
+
+	db := e.store.DB()
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM orders WHERE activity_id = ? AND user_id LIKE 'buyer-1%'", e.activity); err != nil {
+		t.Fatal(err)
+	}
+	lost := 100 - e.rows()["CONFIRMED"]
+	if _, err := db.ExecContext(t.Context(), "UPDATE inventory SET stock = stock + ? WHERE item_id = ?", lost, e.item); err != nil {
+		t.Fatal(err)
+	}
+	l := e.lander()
+	hourAgo := time.Now().Add(-time.Hour)
+	dry, err := l.Replay(t.Context(), e.admin, e.kafka.Topics.Orders, hourAgo, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dry.Records != 101 || dry.Missing != lost || dry.Present != 100-lost || dry.Invalid != 1 {
+		t.Errorf("dry run %+v: want %d missing, %d present, 1 invalid", dry, lost, 100-lost)
+	}
+	if n := e.rows()["CONFIRMED"]; n != 100-lost {
+		t.Fatalf("the dry run changed rows: %d", n)
+	}
+	for range 2 {
+		got, err := l.Replay(t.Context(), e.admin, e.kafka.Topics.Orders, hourAgo, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Records != 101 || got.Landed != 100 || got.Refused != 1 || len(got.Cut) != 0 {
+			t.Errorf("replay %+v: want 100 landed and 1 refused", got)
+		}
+		e.settled(900)
+	}
+	if n := len(e.letters()); n != 1 {
+		t.Errorf("%d dead letters, want the first one only", n)
+	}
+	if got, err := l.Replay(t.Context(), e.admin, e.kafka.Topics.Orders, time.Now().Add(time.Hour), false); err != nil || got.Records != 0 {
+		t.Errorf("replay from the future %+v, %v: want nothing", got, err)
+	}
+}
+
+// TestReplayBesideTheWorker: both land the same orders at the same time.
+func TestReplayBesideTheWorker(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 2).sale(2000)
+	orders := e.orders(1000, one)
+	e.reserve(orders...)
+	e.publish(orders...)
+	e.worker(Config{MaxOrders: 50}, nil, nil)
+	got, err := e.lander().Replay(t.Context(), e.admin, e.kafka.Topics.Orders, time.Now().Add(-time.Hour), false)
+	if err != nil || got.Landed != 1000 {
+		t.Fatalf("replay %+v, %v", got, err)
+	}
+	e.done(60 * time.Second)
+	e.settled(1000)
+}
+
+// TestReplaySaysWhatRetentionTook: an oldest record that is not the first may mean that older ones are missing.
+func TestReplaySaysWhatRetentionTook(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	e.publish(e.orders(10, one)...)
+	if err := e.clusterAdmin().DeleteRecords(e.kafka.Topics.Orders, map[int32]int64{0: 4}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.lander().Replay(t.Context(), e.admin, e.kafka.Topics.Orders, time.Now().Add(-time.Hour), false)
+	if err != nil || got.Landed != 6 || fmt.Sprint(got.Cut) != "[0]" {
+		t.Errorf("replay %+v, %v: want 6 landed and partition 0 named as cut", got, err)
+	}
+}
+
+// TestDeadLettersLandAgain: an activity that was added later; applied where no row exists, and only once.
+func TestDeadLettersLandAgain(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	unreadable := newOrder(e.activity, e.item, "no-row")
+	e.reserve(unreadable)
+	// A producer of the shop's own wrote the version as a word: the worker cannot read the id of such a record.
+	value, err := unreadable.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.raw(append([]byte("x"), value...))
+	failed := newOrder(testenv.ID(), e.item, "failed")
+	e.publish(failed)
+	w := e.worker(Config{}, nil, nil)
+	e.done(30 * time.Second)
+	w.Stop()
+	letters := e.letters()
+	if len(letters) != 2 {
+		t.Fatalf("dead letters %+v, want 2", letters)
+	}
+	stock := int64(5)
+	e.create(failed.Activity, e.item+1, &stock)
+	letters[0].Value = letters[0].Value[1:] // mended by hand
+	for range 2 {
+		got, err := e.lander().LandAgain(t.Context(), letters)
+		if err != nil || got.Landed != 1 || got.Refused != 1 {
+			t.Errorf("replay %+v, %v: want the mended one landed and the failed one left alone", got, err)
+		}
+		e.settled(99)
+	}
+	rows, err := e.store.Orders(t.Context(), []string{failed.ID, unreadable.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows[failed.ID].Status != order.Failed || rows[unreadable.ID].Status != order.Confirmed {
+		t.Errorf("rows %+v", rows)
+	}
+}
