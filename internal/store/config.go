@@ -169,6 +169,7 @@ func (c *Config) driver() (*mysql.Config, error) {
 	d.MultiStatements = false
 	d.CheckConnLiveness = true
 	d.AllowOldPasswords = false
+	d.Logger = &mysql.NopLogger{} // it would write to stderr what every call returns as an error anyway
 	// What the sessions depend on is set by the connector; anything that the DSN says of it would be set before and be lost.
 	d.Timeout = cmp.Or(d.Timeout, 5*time.Second)
 	d.ReadTimeout = cmp.Or(d.ReadTimeout, c.StatementTimeout+time.Second)
