@@ -1,12 +1,18 @@
 // Package edge is the gateway's side of the reservation protocol: it takes a buyer's request through gate, reservation and
 // publication, and shows an order's fate. It knows nothing of HTTP servers: outcomes carry a status and a reason, and the
 // caller writes them.
+//
+// What it never does: call something sold out that is unknown, publish an order whose reservation is unknown, or take back
+// an order that may have been published.
 package edge
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,15 +42,17 @@ type Reserver interface {
 // Ack is where Kafka keeps a published order.
 type Ack struct {
 	Partition int32
-	Offset    int64
+	Offset    int64 // -1: not known
 }
 
 // ErrNotSent is the kind of a Publish error that proves that the order never was handed to Kafka. Every other error means
 // that it may be there.
 var ErrNotSent = errors.New("order not sent to kafka")
 
-// Publisher puts orders on Kafka. Publish must not let a message go out after ctx's deadline.
+// Publisher puts orders on Kafka.
 type Publisher interface {
+	// Publish sends an order and waits for the acknowledgement of all in-sync replicas. No copy of it may go out later than
+	// Options.PublishTakes after the call.
 	Publish(ctx context.Context, o *order.Order, headers map[string]string) (Ack, error)
 	// Healthy is nil, or why orders should not be taken now.
 	Healthy() error
@@ -55,128 +63,156 @@ type Options struct {
 	// RequestBudget is how long a buyer waits for an answer at most. What is not decided by then is `processing`.
 	// Default: 1 s.
 	RequestBudget time.Duration
-	// ReserveBudget is how much of it the reserve call and its repeats may take. Default: 80 % of RequestBudget.
+	// ReserveBudget is how much of it the reserve call and its repeats may take. It must be well below the protocol's
+	// reserve deadline. Default: 80 % of RequestBudget.
 	ReserveBudget time.Duration
-	// PublishTakes is the longest time between a call of Publish and the last copy that the producer may send for it.
-	// Orders are published only while that fits into the publish budget. Default: 2 s.
+	// PublishTakes is the longest time between a call of Publish and the last copy that the producer may send for it: the
+	// producer's own budget. Orders are published only while that fits into the protocol's publish budget, counted from
+	// before the reserve call. Default: 3 s.
 	PublishTakes time.Duration
 	// MaxOpen bounds the orders in work, undecided ones included; beyond it requests are refused before they reserve.
 	// Default: 20,000.
 	MaxOpen int
 	// MaxWaiters bounds long-polls and streams; beyond it a long-poll answers at once. Default: 50,000.
 	MaxWaiters int
+	// Repeats bounds the requests per second that carry an Idempotency-Key and are let past a sold-out or ended sale,
+	// because they may repeat an order that stands. Those whose first try this gateway took are let past in any case.
+	// Default: 500.
+	Repeats int
+	// HealRate bounds the look-ups per second that make good for events which waiters may have missed. Default: 500.
+	HealRate int
+	// ReleaseGrace is how long an unknown order id counts as undecided, beyond the reserve deadline. Default: 3 s.
+	ReleaseGrace time.Duration
 	// Logger gets what needs a person's eye, never one line per request. Default: none.
 	Logger *zap.Logger
 	// ObservePublish is called after each publication. Default: none.
 	ObservePublish func(activity int64, took time.Duration, err error)
-	// Now is the clock. Default: time.Now.
-	Now func() time.Time
+}
+
+func (o *Options) setDefaults() {
+	o.RequestBudget = cmp.Or(o.RequestBudget, time.Second)
+	o.ReserveBudget = cmp.Or(o.ReserveBudget, o.RequestBudget*4/5)
+	o.PublishTakes = cmp.Or(o.PublishTakes, 3*time.Second)
+	o.MaxOpen = cmp.Or(o.MaxOpen, 20_000)
+	o.MaxWaiters = cmp.Or(o.MaxWaiters, 50_000)
+	o.Repeats = cmp.Or(o.Repeats, 500)
+	o.HealRate = cmp.Or(o.HealRate, 500)
+	o.ReleaseGrace = cmp.Or(o.ReleaseGrace, 3*time.Second)
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	if o.ObservePublish == nil {
+		o.ObservePublish = func(int64, time.Duration, error) {}
+	}
 }
 
 // Edge takes orders and shows them.
-type Edge struct{}
+type Edge struct {
+	led  Ledger
+	res  Reserver
+	pub  Publisher
+	gate *gate.Gate
+	o    Options
+	log  *zap.Logger
+
+	open      *open
+	undecided *undecided
+	releaser  *releaser
+	marker    *marker
+	repeats   *repeats
+	hub       *hub
+	landed    landed
+	firstSeen *aging[string]
+
+	closing chan struct{} // closed when Close begins
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	closed  bool
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	unhear  func()
+
+	republished, fenced atomic.Int64
+	shortBudget         sync.Once
+}
 
 // New makes an edge over its parts. Nothing runs and nothing dials before Start.
-func New(l Ledger, r Reserver, p Publisher, g *gate.Gate, o Options) *Edge { panic("stub") }
+func New(l Ledger, r Reserver, p Publisher, g *gate.Gate, o Options) *Edge {
+	o.setDefaults()
+	e := &Edge{
+		led: l, res: r, pub: p, gate: g, o: o, log: o.Logger,
+		open: newOpen(o.MaxOpen), undecided: newUndecided(), repeats: newRepeats(o.Repeats), closing: make(chan struct{}),
+		hub: newHub(o.MaxWaiters, o.HealRate), firstSeen: newAging[string](16_384),
+	}
+	e.releaser = newReleaser(e)
+	e.marker = newMarker(l)
+	return e
+}
 
-// Start begins the background work; it returns at once and may be called twice. It does not start the gate.
-func (e *Edge) Start() { panic("stub") }
+// Start begins the background work; it returns at once and may be called twice. It does not start the gate. After Close it
+// does nothing.
+func (e *Edge) Start() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started || e.closed {
+		return
+	}
+	e.started = true
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stop = cancel
+	e.running.Go(func() { e.releaser.run(ctx) })
+	e.running.Go(func() { e.marker.run(ctx) })
+	e.unhear = e.gate.Listen(e.hub.take)
+}
 
 // Close refuses new orders, wakes every waiter, and waits until ctx ends for the orders in work to be published and the
 // undecided ones to be decided. Clients may be closed after it. It may be called twice.
-func (e *Edge) Close(ctx context.Context) error { panic("stub") }
-
-// Admit is the gate as it stands before authentication: it refuses from memory. A request with an Idempotency-Key may be a
-// repeat of an order that stands, so it passes a sold-out or ended sale, a bounded number of times per second.
-func (e *Edge) Admit(activity int64, idempotencyKey string) gate.Verdict { panic("stub") }
-
-// Request is one buyer's wish, as the caller read it: Order validates it.
-type Request struct {
-	Activity       int64
-	User           string
-	Quantity       int64 // 0: 1
-	Extra          json.RawMessage
-	IdempotencyKey string            // at most 64 bytes; empty: none
-	Window         time.Duration     // user window; 0: none
-	Headers        map[string]string // Kafka headers, e.g. traceparent
+//
+// What it gives up waiting for is not lost: a reservation stands in the ledger, and the syncer's sweep publishes it.
+func (e *Edge) Close(ctx context.Context) error {
+	e.mu.Lock()
+	first := !e.closed
+	e.closed = true
+	started := e.started
+	e.mu.Unlock()
+	if first {
+		close(e.closing)
+		if started {
+			e.unhear()
+		}
+	}
+	var err error
+	select {
+	case <-e.open.close():
+	case <-ctx.Done():
+		err = fmt.Errorf("close with %d orders in work, %d of them undecided; the sweep will settle them: %w",
+			e.open.len(), e.undecided.len(), context.Cause(ctx))
+	}
+	if started {
+		e.stop()
+	}
+	e.running.Wait()
+	return err
 }
-
-// Outcome is the answer to a request. Reason is empty when the order was accepted.
-type Outcome struct {
-	HTTP         int
-	Reason       Reason
-	Activity     int64
-	OrderID      string       // accepted, and AlreadyOrdered
-	Status       order.Status // accepted: Queued, Processing, or what became of an earlier order
-	StatusReason string       // why an earlier order failed
-	Item         int64
-	Quantity     int64
-	StartsAtMs   int64         // NotStarted
-	RetryAfter   time.Duration // TooFrequent, Unavailable
-	Cause        string        // for logs and metrics, a bounded set of words: e.g. "reserve_unknown", "producer"
-}
-
-// Order takes a buyer's request to its outcome within the request budget. Once it has reserved, the caller's ctx no longer
-// matters.
-func (e *Edge) Order(ctx context.Context, r Request) Outcome { panic("stub") }
-
-// Query names an order and who asks.
-type Query struct {
-	Activity int64
-	User     string
-	OrderID  string // ignored by Mine
-}
-
-// OrderView is what its buyer sees of an order.
-type OrderView struct {
-	OrderID  string
-	Activity int64
-	Item     int64
-	Quantity int64
-	Status   order.Status
-	Reason   string
-	Position int64 // orders ahead of it; -1: not known
-	Final    bool  // it has landed or failed: nothing more to wait for
-}
-
-// Status shows an order to its own buyer. The reason is empty, or NotFound, NoUser, BadRequest or Unavailable.
-func (e *Edge) Status(ctx context.Context, q Query) (OrderView, Reason) { panic("stub") }
-
-// Mine shows the caller's live order, else the last one that died.
-func (e *Edge) Mine(ctx context.Context, activity int64, user string) (OrderView, Reason) {
-	panic("stub")
-}
-
-// Wait is Status that waits up to d for the order to be final.
-func (e *Edge) Wait(ctx context.Context, q Query, d time.Duration) (OrderView, Reason) { panic("stub") }
-
-// Watch follows an order. The first Next answers at once. Close the watch when done. The reason is Unavailable when there are too many.
-func (e *Edge) Watch(q Query) (*Watch, Reason) { panic("stub") }
-
-// Watch is one follower of an order, for one goroutine.
-type Watch struct{}
-
-// Next waits until what the buyer sees has changed, at most d. It returns the view as it is and whether it changed; a
-// stream sends a heartbeat when it did not. After a final view, when ctx ends or the edge closes, done is true.
-func (w *Watch) Next(ctx context.Context, d time.Duration) (v OrderView, changed, done bool, reason Reason) {
-	panic("stub")
-}
-
-// Close ends the watch.
-func (w *Watch) Close() { panic("stub") }
 
 // Stats are figures for metrics and the admin page.
 type Stats struct {
 	Open           int // orders in work, undecided included
 	Undecided      int // reservations whose outcome is not known yet
 	Waiters        int
-	AcksDropped    int64 // offsets not kept for want of room: their buyers see no position
-	Republished    int64
-	FencedRefusals int64
+	AcksDropped    int64 // offsets that were not kept, for want of room or of Redis: their buyers see no position
+	Republished    int64 // orders published again by a repeat of their request
+	FencedRefusals int64 // refusals that had to be fenced before they were told
 }
 
 // Stats gives current figures.
-func (e *Edge) Stats() Stats { panic("stub") }
+func (e *Edge) Stats() Stats {
+	return Stats{
+		Open: e.open.len(), Undecided: e.undecided.len(), Waiters: e.hub.len(), AcksDropped: e.marker.dropped.Load(),
+		Republished: e.republished.Load(), FencedRefusals: e.fenced.Load(),
+	}
+}
 
 // ProducerHealth is the publisher's health, for the admin page.
-func (e *Edge) ProducerHealth() error { panic("stub") }
+func (e *Edge) ProducerHealth() error { return e.pub.Healthy() }

@@ -1,0 +1,352 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+// Request is one buyer's wish, as the caller read it: Order validates it.
+type Request struct {
+	Activity       int64
+	User           string
+	Quantity       int64 // from 1 to the activity's max_per_user
+	Extra          json.RawMessage
+	IdempotencyKey string            // at most 64 bytes; empty: none
+	Window         time.Duration     // user window; 0: none
+	Headers        map[string]string // Kafka headers, e.g. traceparent
+}
+
+// Outcome is the answer to a request. Reason is empty when the order was accepted.
+type Outcome struct {
+	HTTP         int
+	Reason       Reason
+	Activity     int64
+	OrderID      string       // accepted, and AlreadyOrdered
+	Status       order.Status // accepted: Queued, Processing, or what became of an earlier order
+	StatusReason string       // why an earlier order failed
+	Item         int64
+	Quantity     int64
+	StartsAtMs   int64         // NotStarted
+	RetryAfter   time.Duration // TooFrequent, Unavailable
+	Cause        Cause
+}
+
+// Cause says more about an outcome than the buyer hears, for logs and metrics. It is one of the constants below.
+type Cause string
+
+// Causes.
+const (
+	CauseGate        Cause = "gate"         // refused from memory
+	CauseInput       Cause = "input"        // the request is not valid
+	CauseProducer    Cause = "producer"     // kafka is not healthy: refused before reserving
+	CauseOverload    Cause = "overload"     // too many orders in work, or the gateway is closing
+	CauseTimings     Cause = "timings"      // the producer needs longer than the protocol's publish budget
+	CauseNotReserved Cause = "not_reserved" // provably nothing ran in redis
+	CauseScript      Cause = "script"       // the reserve script's decision
+	CauseUnknown     Cause = "unknown"      // the reserve call got no answer: decided in the background
+	CauseFence       Cause = "fence"        // refused, but a copy of the call may have reserved: not fenced yet
+	CausePublished   Cause = "published"    // kafka has it
+	CausePublishing  Cause = "publishing"   // not acknowledged within the request's budget
+	CauseNotSent     Cause = "not_sent"     // provably never handed to kafka: released, or left to the sweep
+	CauseUnconfirmed Cause = "unconfirmed"  // kafka may have it
+	CauseRepeat      Cause = "repeat"       // an earlier request made the order
+)
+
+// Bounds of the repeats of one reserve call.
+const (
+	reserveTries   = 6
+	reserveBackoff = 20 * time.Millisecond // doubles
+)
+
+// task is a request on its way.
+type task struct {
+	Request
+	res     ledger.Reservation
+	began   time.Time // before the first reserve call
+	answer  time.Time // when the buyer must have heard
+	timings ledger.Timings
+	item    int64
+}
+
+func (t *task) publishBudget() time.Duration {
+	return time.Duration(t.timings.PublishBudgetMs) * time.Millisecond
+}
+
+// Order takes a buyer's request to its outcome within the request budget. Once it has begun to reserve, the caller's ctx no
+// longer matters.
+func (e *Edge) Order(ctx context.Context, r Request) Outcome {
+	v := e.admit(ctx, atTheLedger, r.Activity, r.IdempotencyKey)
+	if v.Reason != Accepted {
+		return Outcome{
+			HTTP: HTTPStatus(v.Reason), Reason: v.Reason, Activity: r.Activity, Cause: CauseGate,
+			StartsAtMs: v.StartsAtMs, RetryAfter: v.RetryAfter,
+		}
+	}
+	if reason := validate(&r, v.Activity.MaxPerUser); reason != Accepted {
+		return refuse(&r, reason, CauseInput)
+	}
+	t := &task{Request: r, timings: e.gate.Timings(), item: v.Activity.Item}
+	if e.o.PublishTakes >= t.publishBudget() {
+		e.shortBudget.Do(func() {
+			e.log.Error("no order can be taken: the producer may take longer than the protocol allows; raise the syncer's publish budget or lower the producer's",
+				zap.Duration("publish_budget", t.publishBudget()), zap.Duration("producer_budget", e.o.PublishTakes))
+		})
+		return refuse(&r, Unavailable, CauseTimings)
+	}
+	if err := e.pub.Healthy(); err != nil {
+		return refuse(&r, Unavailable, CauseProducer)
+	}
+	if ctx.Err() != nil { // nobody waits for the answer, and nothing has happened yet
+		return refuse(&r, Unavailable, CauseOverload)
+	}
+	if !e.open.enter() {
+		return refuse(&r, Unavailable, CauseOverload)
+	}
+	done := e.open.leave
+	defer func() { done() }()
+	keep := func() { done = func() {} } // whoever goes on with the order leaves in our place
+
+	id, err := orderID(&r, v.Activity)
+	if err != nil {
+		e.log.Error("make an order id", zap.Error(err))
+		return refuse(&r, Unavailable, CauseNotReserved)
+	}
+	t.res = ledger.Reservation{
+		Order: id, Nonce: strconv.FormatUint(rand.Uint64(), 36), User: r.User, Quantity: r.Quantity, Extra: r.Extra, Window: r.Window,
+	}
+	return e.reserve(context.WithoutCancel(ctx), t, keep)
+}
+
+// orderID is a new one, or with an Idempotency-Key always the same one.
+func orderID(r *Request, a *ledger.Activity) (string, error) {
+	if r.IdempotencyKey != "" {
+		return order.DerivedID(r.Activity, r.User, r.IdempotencyKey, a.StartsAtMs), nil
+	}
+	return order.NewID()
+}
+
+// validate checks everything that a buyer sent, and puts extra into the compact form that the ledger takes.
+func validate(r *Request, maxPerUser int64) Reason {
+	if r.User == "" {
+		return NoUser
+	}
+	if order.ValidUser(r.User) != nil || !validKey(r.IdempotencyKey) || r.Window < 0 {
+		return BadRequest
+	}
+	if r.Quantity < 1 || r.Quantity > order.MaxQuantity || r.Quantity > maxPerUser {
+		return BadRequest
+	}
+	extra, err := order.CompactExtra(r.Extra)
+	if err != nil {
+		return BadRequest
+	}
+	r.Extra = extra
+	return Accepted
+}
+
+func validKey(key string) bool {
+	if len(key) > order.MaxKeyBytes || !utf8.ValidString(key) {
+		return false
+	}
+	for _, c := range key {
+		if unicode.IsControl(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// reserve asks the ledger and acts on its decision.
+func (e *Edge) reserve(ctx context.Context, t *task, keep func()) Outcome {
+	t.began = time.Now()
+	t.answer = t.began.Add(e.o.RequestBudget)
+	rctx, cancel := context.WithDeadline(ctx, t.began.Add(e.o.ReserveBudget))
+	defer cancel()
+	notAfter, err := e.led.NotAfter(rctx, time.Duration(t.timings.ReserveDeadlineMs)*time.Millisecond)
+	if err != nil {
+		return refuse(&t.Request, Unavailable, CauseNotReserved)
+	}
+	t.res.NotAfterMs = notAfter
+	d, called, err := e.ask(rctx, t)
+	switch {
+	case errors.Is(err, ledger.ErrNotExecuted):
+		return refuse(&t.Request, Unavailable, CauseNotReserved)
+	case err != nil:
+		return e.handOver(t, keep, CauseUnknown)
+	}
+	e.gate.Observe(t.Activity, d)
+	if d.Item > 0 {
+		t.item = d.Item
+	}
+	return e.act(ctx, t, d, called, keep)
+}
+
+// ask makes the reserve call, and again with the same order id while its outcome is unknown and the budget lasts. It also
+// gives the time before the call that was answered. Its error is ErrNotExecuted only if no call can have run.
+func (e *Edge) ask(ctx context.Context, t *task) (d ledger.Decision, called time.Time, err error) {
+	for try := 1; ; try++ {
+		called = time.Now()
+		d, err = e.res.Reserve(ctx, t.Activity, t.res)
+		if err == nil {
+			d.Repeated = d.Repeated || try > 1
+			return d, called, nil
+		}
+		if try == 1 && errors.Is(err, ledger.ErrNotExecuted) {
+			return d, called, err
+		}
+		if try == reserveTries || !wait(ctx, jitter(reserveBackoff<<(try-1))) {
+			return d, called, ledger.ErrUnknown
+		}
+	}
+}
+
+// act turns the script's decision into an outcome.
+func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.Time, keep func()) Outcome {
+	switch d.Code {
+	case ledger.Reserved:
+		return e.publish(ctx, t, d, t.began.Add(t.publishBudget()), true, keep)
+	case ledger.Again:
+		return e.again(ctx, t, d, called, keep)
+	case ledger.Decided:
+		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
+	case ledger.AlreadyHas:
+		if d.LiveOrder == t.res.Order { // it landed so long ago that its result has expired
+			return e.standing(ctx, t)
+		}
+		o := refuse(&t.Request, AlreadyOrdered, CauseScript)
+		o.OrderID = d.LiveOrder
+		return e.fence(ctx, t, d, o, keep)
+	}
+	o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
+	switch d.Code {
+	case ledger.NotStarted:
+		o.StartsAtMs = d.StartsAtMs
+	case ledger.TooFrequent:
+		o.RetryAfter = d.RetryAfter
+	}
+	return e.fence(ctx, t, d, o, keep)
+}
+
+// reasonOf maps the script's refusals; what is not a statement about the sale or the buyer is unavailable.
+func reasonOf(c ledger.Code) Reason {
+	switch c {
+	case ledger.IsEnded:
+		return Ended
+	case ledger.NotStarted:
+		return NotStarted
+	case ledger.TooMany:
+		return BadRequest
+	case ledger.TooFrequent:
+		return TooFrequent
+	case ledger.SoldOut:
+		return SoldOut
+	}
+	return Unavailable
+}
+
+// fence makes sure that a refusal is true before it is told: when the call may have run more than once, another copy of it
+// may have reserved, or may still do so. Only a release that answered rules that out.
+func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Outcome, keep func()) Outcome {
+	if !d.Repeated {
+		return refusal
+	}
+	e.fenced.Add(1)
+	ctx, cancel := context.WithDeadline(ctx, t.answer)
+	defer cancel()
+	released, err := e.led.Release(ctx, t.Activity, t.res, t.publishBudget())
+	switch {
+	case err != nil:
+		return e.handOver(t, keep, CauseFence)
+	case released == ledger.ReleasedNow:
+		return refusal
+	}
+	// A reservation of this id stands. It was never published from here, so the sweep decides it.
+	return e.accept(t, order.Processing, "", CauseFence)
+}
+
+// again meets a reservation that was there before: made by a first try of this call, or by another request with the same
+// Idempotency-Key, which may be dead. A second record of an order does no harm, so it is published once more, within the
+// time that its first publication had.
+func (e *Edge) again(ctx context.Context, t *task, d ledger.Decision, called time.Time, keep func()) Outcome {
+	if d.Result != nil {
+		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
+	}
+	// Redis decided after the call began, so that this is early rather than late.
+	until := called.Add(time.Duration(d.ReservedAtMs-d.NowMs)*time.Millisecond + t.publishBudget())
+	if end := t.began.Add(t.publishBudget()); t.IdempotencyKey == "" && end.Before(until) {
+		until = end
+	}
+	if t.IdempotencyKey == "" {
+		return e.publish(ctx, t, d, until, true, keep)
+	}
+	e.republished.Add(1)
+	// The record must say what was reserved, and this request may ask for something else under the same key.
+	lctx, cancel := context.WithDeadline(ctx, t.answer)
+	defer cancel()
+	v, err := e.led.Lookup(lctx, t.Activity, t.res.Order)
+	switch {
+	case err != nil || !v.Found:
+		return e.accept(t, order.Processing, "", CauseRepeat)
+	case v.Status != order.Processing:
+		return e.accept(t, v.Status, v.Reason, CauseRepeat)
+	case v.Quantity != t.Quantity:
+		t.Quantity = v.Quantity
+		return e.accept(t, order.Processing, "", CauseRepeat)
+	}
+	return e.publish(ctx, t, d, until, false, keep)
+}
+
+// standing shows an order that its buyer holds.
+func (e *Edge) standing(ctx context.Context, t *task) Outcome {
+	ctx, cancel := context.WithDeadline(ctx, t.answer)
+	defer cancel()
+	v, err := e.led.Lookup(ctx, t.Activity, t.res.Order)
+	if err != nil || !v.Found {
+		return e.accept(t, order.Processing, "", CauseRepeat)
+	}
+	return e.accept(t, v.Status, v.Reason, CauseRepeat)
+}
+
+func refuse(r *Request, reason Reason, c Cause) Outcome {
+	o := Outcome{HTTP: HTTPStatus(reason), Reason: reason, Activity: r.Activity, Cause: c}
+	if reason == Unavailable {
+		o.RetryAfter = soon()
+	}
+	return o
+}
+
+func (e *Edge) accept(t *task, s order.Status, reason string, c Cause) Outcome {
+	e.repeats.took(t.Activity, t.IdempotencyKey, t.began)
+	return Outcome{
+		HTTP: HTTPStatus(Accepted), Activity: t.Activity, OrderID: t.res.Order, Status: s, StatusReason: reason,
+		Item: t.item, Quantity: t.Quantity, Cause: c,
+	}
+}
+
+// soon is when a buyer may try again: not all at once.
+func soon() time.Duration { return time.Second + rand.N(2*time.Second) }
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// wait is false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

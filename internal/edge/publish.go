@@ -1,0 +1,74 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+// releaseTimeout bounds the release of an order that was not sent. Its buyer may have been answered already.
+const releaseTimeout = 2 * time.Second
+
+// publish sends the order and answers the buyer: with `queued` when Kafka has it in time, else with `processing` while the
+// work goes on. mine says that no other request can have published the order, so that it may be released.
+func (e *Edge) publish(ctx context.Context, t *task, d ledger.Decision, until time.Time, mine bool, keep func()) Outcome {
+	o := &order.Order{
+		V: order.SchemaVersion, ID: t.res.Order, Activity: t.Activity, User: t.User, Item: d.Item, Quantity: t.Quantity,
+		CreatedAtMs: d.ReservedAtMs, Extra: t.Extra,
+	}
+	told := make(chan Outcome, 1)
+	keep()
+	go func() {
+		defer e.open.leave()
+		told <- e.send(ctx, t, o, until, mine)
+	}()
+	timer := time.NewTimer(time.Until(t.answer))
+	defer timer.Stop()
+	select {
+	case out := <-told:
+		return out
+	case <-timer.C:
+		return e.accept(t, order.Processing, "", CausePublishing)
+	}
+}
+
+func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Time, mine bool) Outcome {
+	crashpoint.Here("after_reserve")
+	err := ErrNotSent // too late: a copy might go out after the sweep began to look
+	var ack Ack
+	if now := time.Now(); !now.Add(e.o.PublishTakes).After(until) {
+		pctx, cancel := context.WithDeadline(ctx, until)
+		ack, err = e.pub.Publish(pctx, o, t.Headers)
+		cancel()
+		e.o.ObservePublish(t.Activity, time.Since(now), err)
+	}
+	switch {
+	case err == nil:
+		crashpoint.Here("after_publish")
+		e.marker.mark(t.Activity, ledger.Ack{
+			Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Partition: ack.Partition, Offset: ack.Offset,
+		})
+		return e.accept(t, order.Queued, "", CausePublished)
+	case !errors.Is(err, ErrNotSent):
+		// It may be in Kafka. The reservation stays; the worker settles it, or the sweep.
+		return e.accept(t, order.Processing, "", CauseUnconfirmed)
+	case !mine:
+		return e.accept(t, order.Processing, "", CauseNotSent)
+	}
+	rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	released, err := e.led.Release(rctx, t.Activity, t.res, t.publishBudget())
+	if err != nil {
+		e.log.Debug("release an order that was not sent; the sweep will publish it", zap.String("order", o.ID), zap.Error(err))
+	}
+	if err != nil || released != ledger.ReleasedNow {
+		return e.accept(t, order.Processing, "", CauseNotSent)
+	}
+	return refuse(&t.Request, Unavailable, CauseNotSent)
+}
