@@ -2,15 +2,20 @@
 # Real Redis, MariaDB and Apache Kafka on free loopback ports, for tests and for trying things out.
 #
 #   scripts/services.sh start     starts what does not run yet and waits until each answers; addresses in .services/env
-#   scripts/services.sh stop      stops what `start` started, and nothing else; the data goes with it
+#   scripts/services.sh stop      stops what `start` started, and nothing else; the data goes with it. Names (redis,
+#                                 mysql, kafka) limit it to those
 #   scripts/services.sh status    says where they are; ends 1 unless all of them run
+#   scripts/services.sh missing   names those that `start` would start
 #
 # A service whose address is given by REDIS_ADDRS, KAFKA_BROKERS or MYSQL_DSN is used as it is and not started.
-# `-q` as second argument: no output but errors.
+# `-q` behind the command: no output but errors.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-quiet=${2:-}
-note() { [[ $quiet == -q ]] || say "$@"; }
+command=${1:-}
+quiet=
+[[ ${2:-} != -q ]] || quiet=1
+names=("${@:2+${#quiet}}")
+note() { [[ -n $quiet ]] || say "$@"; }
 
 all=(kafka mysql redis) # the slowest to start first
 
@@ -190,13 +195,18 @@ show() {
 	note "addresses: $dir/env   logs: $logs"
 }
 
+missing() {
+	local name
+	for name in "${all[@]}"; do
+		[[ -n $(given "$name") ]] || running "$name" || say "$name"
+	done
+}
+
 start() {
 	mkdir -p "$logs"
 	locked "$dir/lock"
 	local name missing=()
-	for name in "${all[@]}"; do
-		[[ -n $(given "$name") ]] || running "$name" || missing+=("$name")
-	done
+	mapfile -t missing < <(missing)
 	if ((${#missing[@]})); then
 		jars=$("$root/scripts/install.sh" "${missing[@]}" 9>&-)
 		for name in "${missing[@]}"; do
@@ -234,12 +244,17 @@ halt() { # halt NAME…: asks them all first, then waits, then insists
 stop() {
 	[[ -d $dir ]] || return 0
 	locked "$dir/lock"
-	local name stopped=()
-	for name in "${all[@]}"; do
+	((${#names[@]})) || names=("${all[@]}")
+	local name stopped=() left=()
+	for name in "${names[@]}"; do
 		if ours_alive "$name"; then stopped+=("$name"); fi
 	done
-	halt "${all[@]}"
-	rm -rf "$dir/redis" "$dir/mysql" "$dir/kafka" "$dir/kafka.properties" "$dir/env"
+	halt "${names[@]}"
+	for name in "${names[@]}"; do rm -rf "${dir:?}/$name" "$dir/$name.properties"; done
+	for name in "${all[@]}"; do
+		if ours_alive "$name"; then left+=("$name"); fi
+	done
+	((${#left[@]})) || rm -f "$dir/env"
 	note "stopped: ${stopped[*]:-nothing was running}"
 }
 
@@ -256,7 +271,10 @@ status() {
 	return $bad
 }
 
-case ${1:-} in
-start | stop | status) "$1" ;;
-*) fail "usage: services.sh start|stop|status [-q]" ;;
+for name in "${names[@]}"; do
+	[[ " ${all[*]} " == *" $name "* ]] || fail "unknown service $name: there are ${all[*]}"
+done
+case $command in
+start | stop | status | missing) "$command" ;;
+*) fail "usage: services.sh start|stop|status|missing [-q] [NAME…]" ;;
 esac

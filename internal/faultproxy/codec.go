@@ -97,7 +97,7 @@ const (
 // KafkaRequest matches requests of one kind, with a proxy of StartKafka or NewKafka.
 func KafkaRequest(key int16) func(request []byte) bool {
 	return func(request []byte) bool {
-		return len(request) >= 6 && int16(binary.BigEndian.Uint16(request[4:])) == key //nolint:gosec // the wire's own bits
+		return len(request) >= 6 && int16(binary.BigEndian.Uint16(request[4:])) == key
 	}
 }
 
@@ -152,7 +152,7 @@ func next(buf *[]byte, place int) ([]byte, int32) {
 	if size < place+4 {
 		return frame, 0
 	}
-	id := int32(binary.BigEndian.Uint32(frame[place:])) + 1 //nolint:gosec // the wire's own bits
+	id := int32(binary.BigEndian.Uint32(frame[place:])) + 1
 	return frame, id
 }
 

@@ -150,7 +150,7 @@ func (l *link) deliver(to *net.TCPConn, queue <-chan chunk) {
 			break
 		}
 	}
-	for range queue { //nolint:revive // emptied, so that pump never blocks on a direction that is over
+	for range queue { // emptied, so that pump never blocks on a direction that is over
 	}
 	if l.wait(l.proxy.passage()) {
 		_ = to.CloseWrite()
