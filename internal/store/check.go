@@ -128,6 +128,7 @@ func (s *Store) checkTriggers(ctx context.Context, f found, all *findings) error
 		switch {
 		case !ok:
 			missing = append(missing, t.name)
+		case has.hidden:
 		case has.body != t.body:
 			differ = append(differ, t.name)
 		default:

@@ -29,7 +29,10 @@ type found struct {
 	triggers     map[string]foundTrigger
 }
 
-type foundTrigger struct{ table, body, definer string }
+type foundTrigger struct {
+	table, body, definer string
+	hidden               bool // this user may not see the body
+}
 
 // inspect reads the schema and changes nothing.
 func (s *Store) inspect(ctx context.Context) (f found, err error) {
@@ -72,8 +75,9 @@ func (s *Store) inspect(ctx context.Context) (f found, err error) {
 	err = s.query(ctx, func(r *sql.Rows) error {
 		var name string
 		var g foundTrigger
-		err := r.Scan(&name, &g.table, &g.body, &g.definer)
-		g.body = squeeze(g.body)
+		var body, definer sql.NullString // NULL to some users without the TRIGGER privilege; others are shown no row
+		err := r.Scan(&name, &g.table, &body, &definer)
+		g.body, g.definer, g.hidden = squeeze(body.String), definer.String, !body.Valid
 		f.triggers[name] = g
 		return err
 	}, "SELECT trigger_name, event_object_table, action_statement, definer FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND event_object_table IN (?, ?)",

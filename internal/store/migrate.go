@@ -12,6 +12,7 @@ import (
 
 	gomysql "github.com/go-sql-driver/mysql"
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/mysql"
 	"github.com/golang-migrate/migrate/v4/source"
 )
@@ -122,7 +123,7 @@ func (s *Store) up(ctx context.Context, db *sql.DB, all []migration, from int) e
 	}
 	target, err := mysql.WithConnection(ctx, c, &mysql.Config{MigrationsTable: s.cfg.Tables.Migrations})
 	if err != nil {
-		return errors.Join(fmt.Errorf("prepare table %s: %w", s.cfg.Tables.Migrations, err), c.Close())
+		return errors.Join(fmt.Errorf("prepare table %s: %w", s.cfg.Tables.Migrations, reason(err)), c.Close())
 	}
 	m, err := migrate.NewWithInstance("embedded", newSource(all), "mysql", target)
 	if err != nil {
@@ -130,7 +131,7 @@ func (s *Store) up(ctx context.Context, db *sql.DB, all []migration, from int) e
 	}
 	stop := context.AfterFunc(ctx, func() { m.GracefulStop <- true }) // after the statement that is running
 	defer stop()
-	err = m.Up()
+	err = reason(m.Up())
 	if errors.Is(err, migrate.ErrNoChange) { // another migrate was faster
 		err = nil
 	}
@@ -152,6 +153,19 @@ func (s *Store) up(ctx context.Context, db *sql.DB, all []migration, from int) e
 	}
 	_, closeErr := m.Close()
 	return errors.Join(err, closeErr)
+}
+
+// reason finds MySQL's own error in golang-migrate's, which cannot be unwrapped and repeats the whole statement.
+func reason(err error) error {
+	var value database.Error
+	if errors.As(err, &value) && value.OrigErr != nil {
+		return value.OrigErr
+	}
+	var pointer *database.Error
+	if errors.As(err, &pointer) && pointer.OrigErr != nil {
+		return pointer.OrigErr
+	}
+	return err
 }
 
 // putTriggers writes the triggers that are missing or differ.
