@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
+	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
@@ -58,18 +60,23 @@ func newDLQList(load loader) *cobra.Command {
 		Use:   "list",
 		Short: "List all dead letters, a line each",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			s, err := load(needKafka)
 			if err != nil {
 				return err
 			}
+			admin, err := kafka.NewAdmin(s.Kafka, zap.NewNop())
+			if err != nil {
+				return fmt.Errorf("%w: %w", errRefused, err)
+			}
+			defer func() { err = errors.Join(err, admin.Close()) }()
 			out := cmd.OutOrStdout()
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			if !asJSON {
 				fmt.Fprintln(table, "ID\tTIME\tORIGIN\tORDER\tERROR")
 			}
 			n := 0
-			err = landing.ReadLetters(cmd.Context(), s.Kafka, func(l landing.Letter) error {
+			err = landing.ReadLetters(cmd.Context(), admin, s.Kafka.Topics.DeadLetters, func(l landing.Letter) error {
 				n++
 				if asJSON {
 					return json.NewEncoder(out).Encode(view(&l))
@@ -176,7 +183,7 @@ idempotent.`,
 }
 
 // pick reads the named dead letters, all of them if none is named.
-func pick(cmd *cobra.Command, load loader, names []string, need ...system) ([]landing.Letter, error) {
+func pick(cmd *cobra.Command, load loader, names []string, need ...system) (letters []landing.Letter, err error) {
 	want := make(map[string]bool, len(names))
 	for _, n := range names {
 		part, offset, ok := strings.Cut(n, "/")
@@ -191,8 +198,12 @@ func pick(cmd *cobra.Command, load loader, names []string, need ...system) ([]la
 	if err != nil {
 		return nil, err
 	}
-	var letters []landing.Letter
-	err = landing.ReadLetters(cmd.Context(), s.Kafka, func(l landing.Letter) error {
+	admin, err := kafka.NewAdmin(s.Kafka, zap.NewNop())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	defer func() { err = errors.Join(err, admin.Close()) }()
+	err = landing.ReadLetters(cmd.Context(), admin, s.Kafka.Topics.DeadLetters, func(l landing.Letter) error {
 		if id := letterID(&l); len(names) == 0 || want[id] {
 			delete(want, id)
 			letters = append(letters, l)

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/redisconn"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// TestHelpIsWorthReading: every command says what it does, in lines that fit a terminal.
+func TestHelpIsWorthReading(t *testing.T) {
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Short == "" || c.HasSubCommands() && c.Long == "" {
+			t.Errorf("%s has no description", c.CommandPath())
+		}
+		for line := range strings.Lines(c.Long) {
+			if len([]rune(line)) > 101 {
+				t.Errorf("%s: help line of %d characters: %s", c.CommandPath(), len(line), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	root := newRoot()
+	walk(root)
+	out := mustCommand(t, "--help")
+	for _, word := range []string{"run", "migrate", "replay", "dlq", "config", "SECKILL_MYSQL_DSN", "--config FILE"} {
+		if !strings.Contains(out, word) {
+			t.Errorf("help does not mention %s:\n%s", word, out)
+		}
+	}
+	if out := mustCommand(t, "--version"); !strings.HasPrefix(out, "seckill-worker ") {
+		t.Errorf("version %q", out)
+	}
+}
+
+// TestThreeVariablesAreEnough, and each missing one is named.
+func TestThreeVariablesAreEnough(t *testing.T) {
+	all := map[string]string{
+		"SECKILL_REDIS_ADDRS": "a:1,b:2", "SECKILL_KAFKA_BROKERS": "c:3,d:4", "SECKILL_MYSQL_DSN": "u:p@tcp(e:5)/f",
+	}
+	for k, v := range all {
+		t.Setenv(k, v)
+	}
+	s, err := loadSettings("", needRedis, needKafka, needMySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Redis.Addrs) != 2 || len(s.Kafka.Brokers) != 2 || s.MySQL.DSN != all["SECKILL_MYSQL_DSN"] || s.HTTP.Listen != "127.0.0.1:9301" ||
+		s.Kafka.Topics.Orders != "seckill.orders" || s.Landing.MaxOrders != 500 {
+		t.Errorf("settings %+v", s)
+	}
+	for k := range all {
+		t.Run(k, func(t *testing.T) {
+			t.Setenv(k, "")
+			os.Unsetenv(k)
+			word := strings.ToLower(strings.Split(k, "_")[1])
+			if _, err := loadSettings("", needRedis, needKafka, needMySQL); err == nil || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), word) {
+				t.Errorf("without %s: %v; want it refused and %s named", k, err, word)
+			}
+		})
+	}
+}
+
+// TestSampleConfiguration: the sample loads as it is, and with every commented key put in it still loads and says what holds anyway.
+func TestSampleConfiguration(t *testing.T) {
+	sample, err := os.ReadFile("seckill-worker.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asItIs, err := loadSettings("seckill-worker.yaml", needRedis, needKafka, needMySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(t.TempDir(), "full.yaml")
+	text := regexp.MustCompile(`(?m)^( *)#([a-z_]+:)`).ReplaceAllString(string(sample), "$1$2")
+	if err := os.WriteFile(full, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := loadSettings(full, needRedis, needKafka, needMySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asItIs.Redis, all.Redis = withRedisDefaults(asItIs.Redis), withRedisDefaults(all.Redis)
+	a, _ := json.Marshal(asItIs)
+	b, _ := json.Marshal(all)
+	// An empty list and no list are the same.
+	if strings.ReplaceAll(string(a), `"Accept":null`, `"Accept":[]`) != string(b) {
+		t.Errorf("the sample's commented values are not the defaults:\n%s\n%s", a, b)
+	}
+}
+
+func withRedisDefaults(c redisconn.Config) redisconn.Config {
+	if c.PoolSize == 0 {
+		c.PoolSize = redisconn.DefaultPoolSize
+	}
+	for _, d := range []*time.Duration{&c.ReadTimeout, &c.WriteTimeout} {
+		if *d == 0 {
+			*d = redisconn.DefaultIOTimeout
+		}
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = redisconn.DefaultDialTimeout
+	}
+	if c.PoolTimeout == 0 {
+		c.PoolTimeout = redisconn.DefaultPoolTimeout
+	}
+	return c
+}
+
+func TestUnknownKeyIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(path, []byte("redis: {addrs: ['a:1']}\nlanding: {max_order: 5}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := command(t, "config", "check", "--offline", "--config", path)
+	if err == nil || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "max_order") {
+		t.Errorf("error %v: want it refused by name", err)
+	}
+}
+
+func TestMigrateAndConfigCheck(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	if out := mustCommand(t, "config", "check", "--config", d.config); !strings.Contains(out, "run would start") || strings.Contains(out, "seckill:seckill@") {
+		t.Errorf("config check:\n%s", out)
+	}
+	if _, err := d.store.DB().ExecContext(t.Context(), "DROP TABLE orders"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "config", "check", "--config", d.config)
+	if err == nil || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "schema") {
+		t.Errorf("config check without the orders table: %v\n%s", err, out)
+	}
+}
+
+// TestMigrateCreatesTopics: only what is missing, and a dry run only names it.
+func TestMigrateCreatesTopics(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	topic := testenv.Topic(t, "made", 1)
+	if err := os.WriteFile(d.config, []byte(strings.ReplaceAll(readFile(t, d.config), d.kafka.Topics.Results, topic+"-new")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := mustCommand(t, "migrate", "--dry-run", "--create-topics", "--config", d.config); !strings.Contains(out, topic+"-new") {
+		t.Errorf("dry run does not name the missing topic:\n%s", out)
+	}
+	if _, err := d.admin.HighWater(t.Context(), topic+"-new"); !errors.Is(err, kafka.ErrTopicMissing) {
+		t.Errorf("after the dry run: %v, want the topic still missing", err)
+	}
+	mustCommand(t, "migrate", "--create-topics", "--config", d.config)
+	if _, err := d.admin.HighWater(t.Context(), topic+"-new"); err != nil {
+		t.Errorf("after migrate: %v", err)
+	}
+	deleteTopic(t, d, topic+"-new")
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestRunThroughItsLife: not ready without a schema, refused; then ready, landing, and an orderly end.
+func TestRunThroughItsLife(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1).sale(100)
+	port := testenv.FreePort(t)
+	listen := "127.0.0.1:" + itoa(port)
+	if err := os.WriteFile(d.config, []byte(strings.ReplaceAll(readFile(t, d.config), "127.0.0.1:0", listen)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := d.start("", "run")
+	testenv.Eventually(t, 30*time.Second, "ready", func() bool { return status("http://"+listen+"/readyz") == 200 })
+	if status("http://"+listen+"/livez") != 200 || status("http://"+listen+"/metrics") != 200 {
+		t.Error("livez or metrics do not answer")
+	}
+	accepted := d.accept(30)
+	d.done(30 * time.Second)
+	d.exact(100, accepted)
+	d.redis.Kill()
+	d.producerRaw(accepted[0].ID, mustEncode(t, accepted[0])) // delivered again: settled again
+	testenv.Eventually(t, 30*time.Second, "not ready while Redis is away", func() bool { return status("http://"+listen+"/readyz") == 503 })
+	if status("http://"+listen+"/livez") != 200 {
+		t.Error("not live while Redis is away")
+	}
+	d.redis.Restart()
+	testenv.Eventually(t, 30*time.Second, "ready again", func() bool { return status("http://"+listen+"/readyz") == 200 })
+	w.stop()
+}
+
+func TestRunRefusesUnsafeRedis(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	evicting := testenv.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+	if err := os.WriteFile(d.config, []byte(strings.ReplaceAll(readFile(t, d.config), d.redis.Addr, evicting.Addr)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := d.start("", "run")
+	<-w.done
+	if code := w.cmd.ProcessState.ExitCode(); code != exitRefused || !strings.Contains(w.log.String(), "noeviction") {
+		t.Errorf("exit code %d, want %d and the remedy:\n%s", code, exitRefused, w.log)
+	}
+}
+
+func TestReplayAndDeadLettersByCommand(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1).sale(100)
+	if out := mustCommand(t, "dlq", "list", "--config", d.config); !strings.Contains(out, "no dead letters") {
+		t.Errorf("dlq list:\n%s", out)
+	}
+	accepted := d.accept(20)
+	d.producerRaw("k", []byte("\x1b[31mpoison"))
+	w := d.start("", "run")
+	d.done(30 * time.Second)
+	w.stop()
+
+	out := mustCommand(t, "dlq", "list", "--config", d.config)
+	if !strings.Contains(out, "0/0") || !strings.Contains(out, d.kafka.Topics.Orders) || strings.Contains(out, "\x1b") {
+		t.Errorf("dlq list:\n%q", out)
+	}
+	out = mustCommand(t, "dlq", "show", "0/0", "--config", d.config)
+	if !strings.Contains(out, "poison") || strings.Contains(out, "\x1b") {
+		t.Errorf("dlq show:\n%q", out)
+	}
+	if _, err := command(t, "dlq", "show", "0/9", "--config", d.config); err == nil {
+		t.Error("showed a dead letter that is not there")
+	}
+	if out = mustCommand(t, "dlq", "list", "--json", "--config", d.config); !strings.Contains(out, `"id":"0/0"`) {
+		t.Errorf("dlq list --json:\n%s", out)
+	}
+	if out = mustCommand(t, "dlq", "replay", "--all", "--config", d.config); !strings.Contains(out, "still refused 1") {
+		t.Errorf("dlq replay:\n%s", out)
+	}
+	if _, err := command(t, "dlq", "replay", "--config", d.config); err == nil {
+		t.Error("replayed without being told what")
+	}
+
+	if _, err := d.store.DB().ExecContext(t.Context(), "DELETE FROM orders WHERE order_id = ?", accepted[7].ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE inventory SET stock = stock + ? WHERE item_id = ?", accepted[7].Quantity, d.item); err != nil {
+		t.Fatal(err)
+	}
+	if out = mustCommand(t, "replay", "--since", "1h", "--dry-run", "--config", d.config); !strings.Contains(out, "missing there 1,") {
+		t.Errorf("replay --dry-run:\n%s", out)
+	}
+	if out = mustCommand(t, "replay", "--since", "1h", "--config", d.config); !strings.Contains(out, "live in mysql 20,") {
+		t.Errorf("replay:\n%s", out)
+	}
+	d.exact(100, accepted)
+}
+
+func TestParseSince(t *testing.T) {
+	now := time.Date(2026, 11, 11, 20, 0, 0, 0, time.UTC)
+	for in, want := range map[string]time.Time{
+		"90m":                       now.Add(-90 * time.Minute),
+		"2026-11-11T20:00:00+08:00": time.Date(2026, 11, 11, 12, 0, 0, 0, time.UTC),
+		"2026-11-11 19:00:00":       time.Date(2026, 11, 11, 19, 0, 0, 0, time.Local),
+	} {
+		if got, err := parseSince(in, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "yesterday", "-5m"} {
+		if _, err := parseSince(in, now); err == nil {
+			t.Errorf("%q was taken", in)
+		}
+	}
+}
