@@ -185,7 +185,7 @@ func (s *Store) again(ctx context.Context, do func(*session) error) error {
 			return err
 		}
 		defer func() { _ = x.close(ctx) }()
-		if err := x.begin(ctx, "START TRANSACTION"); err != nil {
+		if err := x.begin(ctx); err != nil {
 			return err
 		}
 		if err := do(x); err != nil {

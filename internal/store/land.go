@@ -99,7 +99,7 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 	// Any error, of whatever kind, undoes the whole transaction; a statement that failed never takes COMMIT with it (E61, E62).
 	// What ROLLBACK itself says changes nothing: the error that led to it is the one to tell.
 	defer func() { _ = x.close(ctx) }()
-	if err := x.begin(ctx, "START TRANSACTION"); err != nil {
+	if err := x.begin(ctx); err != nil {
 		return l, err
 	}
 	l.Item = b.item

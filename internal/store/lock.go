@@ -28,7 +28,7 @@ func (s *Store) LockInventory(ctx context.Context, item int64, maxHold time.Dura
 	}
 	l := &Locked{x: x, done: make(chan struct{})}
 	err = func() error {
-		if err := x.begin(ctx, "START TRANSACTION"); err != nil {
+		if err := x.begin(ctx); err != nil {
 			return err
 		}
 		var found bool
@@ -44,7 +44,7 @@ func (s *Store) LockInventory(ctx context.Context, item int64, maxHold time.Dura
 		_ = x.close(ctx)
 		return nil, fmt.Errorf("lock inventory of item %d: %w", item, explain(err))
 	}
-	l.timer = time.AfterFunc(maxHold, func() { l.end(fmt.Errorf("%w: held longer than %s", ErrLockLost, maxHold)) })
+	l.timer = time.AfterFunc(maxHold, func() { l.end(ctx, fmt.Errorf("%w: held longer than %s", ErrLockLost, maxHold)) })
 	return l, nil
 }
 
@@ -55,15 +55,15 @@ func (l *Locked) Done() <-chan struct{} { return l.done }
 // lock must not be trusted. It may be called twice and gives the same answer.
 func (l *Locked) Release() error {
 	l.timer.Stop()
-	l.end(nil)
+	l.end(context.Background(), nil)
 	return l.err
 }
 
-func (l *Locked) end(why error) {
+func (l *Locked) end(ctx context.Context, why error) {
 	l.once.Do(func() {
 		l.err = why
 		// A connection that is gone took the lock with it, at a time that nobody knows.
-		if err := l.x.close(context.Background()); err != nil && why == nil {
+		if err := l.x.close(ctx); err != nil && why == nil {
 			l.err = fmt.Errorf("%w: %w", ErrLockLost, err)
 		}
 		close(l.done)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	gomysql "github.com/go-sql-driver/mysql"
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/mysql"
@@ -35,6 +35,18 @@ func (s *Store) Migrate(ctx context.Context, opt MigrateOptions) error {
 		opt.Out = io.Discard
 	}
 	opt.NoTriggers = opt.NoTriggers || s.cfg.NoTriggers
+	db, err := s.migrationPool()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if !opt.DryRun {
+		unlock, err := s.lockSchema(ctx, db)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	f, err := s.inspect(ctx)
 	if err != nil {
 		return err
@@ -83,11 +95,6 @@ func (s *Store) Migrate(ctx context.Context, opt MigrateOptions) error {
 		}
 		return nil
 	}
-	db, err := s.migrationPool()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
 	if len(todo) > 0 {
 		if err := s.up(ctx, db, all, f.version); err != nil {
 			return err
@@ -97,6 +104,29 @@ func (s *Store) Migrate(ctx context.Context, opt MigrateOptions) error {
 		}
 	}
 	return s.putTriggers(ctx, db, f, triggers, opt.Out)
+}
+
+// lockSchema lets one Migrate at a time work on a schema, from its first look on: several workers may be deployed at once, each
+// with a migrate before it, and one must not take the other's half for an accident.
+func (s *Store) lockSchema(ctx context.Context, db *sql.DB) (unlock func(), err error) {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to mysql: %w", err)
+	}
+	var got sql.NullInt64
+	err = c.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT('seckill_migrate_', MD5(CONCAT(DATABASE(), '.', ?))), ?)",
+		s.cfg.Tables.Migrations, int(migrateLockWait/time.Second)).Scan(&got)
+	if err == nil && got.Int64 != 1 {
+		err = fmt.Errorf("another migrate has been at work for %s: see SHOW PROCESSLIST", migrateLockWait)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the schema: %w", err), c.Close())
+	}
+	return func() {
+		// The lock goes with its session.
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+		_ = c.Close()
+	}, nil
 }
 
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
@@ -135,21 +165,20 @@ func (s *Store) up(ctx context.Context, db *sql.DB, all []migration, from int) e
 	if errors.Is(err, migrate.ErrNoChange) { // another migrate was faster
 		err = nil
 	}
-	var refused *gomysql.MySQLError
-	if errors.As(err, &refused) {
-		// The server refused the one statement, so that nothing is half done, and there is nothing for a person to look into.
-		if version, dirty, e := m.Version(); e == nil && dirty {
+	if err != nil {
+		version, dirty, e := m.Version()
+		if e != nil {
+			version = uint(from)
+		}
+		err = fmt.Errorf("migration to version %d: %w", version, err)
+		if number(err) != 0 && e == nil && dirty {
+			// The server refused the one statement, so that nothing is half done and a person has nothing to look into.
 			before := int(version) - 1
 			if before < 1 {
 				before = -1 // golang-migrate's word for none
 			}
-			if e := m.Force(before); e != nil {
-				err = errors.Join(err, e)
-			}
+			err = errors.Join(err, m.Force(before))
 		}
-	}
-	if err != nil {
-		err = fmt.Errorf("migrate from version %d: %w", from, err)
 	}
 	_, closeErr := m.Close()
 	return errors.Join(err, closeErr)

@@ -133,7 +133,7 @@ func (s *Store) TouchPast(ctx context.Context, item, past int64) (stock, version
 	}
 	defer func() { _ = x.close(ctx) }()
 	err = func() error {
-		if err := x.begin(ctx, "START TRANSACTION"); err != nil {
+		if err := x.begin(ctx); err != nil {
 			return err
 		}
 		if _, err := x.exec(ctx, s.sql.touch, past, item); err != nil {

@@ -165,6 +165,22 @@ func TestMigrateGoesOnAfterARefusedStatement(t *testing.T) {
 	}
 }
 
+func TestMigrateAtOnce(t *testing.T) {
+	b := fresh(t)
+	done := make(chan error)
+	for range 4 {
+		go func() { done <- b.Migrate(t.Context(), MigrateOptions{}) }()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := b.check(); got != "" {
+		t.Fatal(got)
+	}
+}
+
 func TestMigrateWithoutTriggers(t *testing.T) {
 	b := fresh(t, func(c *Config) { c.NoTriggers = true })
 	if err := b.Migrate(t.Context(), MigrateOptions{}); err != nil {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -70,7 +71,7 @@ func (s *Store) BinlogPosition(ctx context.Context) (Position, error) {
 		return Position{}, fmt.Errorf("read the binary log's position: %w", err)
 	}
 	if row == nil {
-		return Position{}, fmt.Errorf("the server writes no binary log: start it with log_bin and binlog_format=ROW")
+		return Position{}, errors.New("the server writes no binary log: start it with log_bin and binlog_format=ROW")
 	}
 	p.File = row["File"]
 	pos, err := strconv.ParseUint(row["Position"], 10, 32)

@@ -56,9 +56,9 @@ func (x *session) query(ctx context.Context, scan func(*sql.Rows) error, text st
 	return query(ctx, x.c, x.s.cfg.StatementTimeout, scan, text, args...)
 }
 
-func (x *session) begin(ctx context.Context, text string) error {
+func (x *session) begin(ctx context.Context) error {
 	x.open = true
-	_, err := x.exec(ctx, text)
+	_, err := x.exec(ctx, "START TRANSACTION")
 	return err
 }
 
