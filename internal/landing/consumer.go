@@ -134,6 +134,7 @@ func (c *Consumer) run(ctx context.Context, group sarama.ConsumerGroup) {
 	sideCtx, endSide := context.WithCancel(context.WithoutCancel(ctx))
 	side.Go(func() { c.progress.run(sideCtx) })
 	side.Go(func() { c.watch(sideCtx) })
+	side.Go(func() { c.askEnds(sideCtx) })
 	side.Go(func() { c.listen(group.Errors()) })
 
 	for n := 0; ctx.Err() == nil; n++ {
@@ -221,6 +222,17 @@ func (c *Consumer) watch(ctx context.Context) {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// askEnds asks Kafka now and then where the claimed partitions end.
+func (c *Consumer) askEnds(ctx context.Context) {
+	for sleep(ctx, min(10*time.Second, c.cfg.StallAfter/2)) == nil {
+		for _, part := range c.progress.claims() {
+			if end, err := c.client.GetOffset(c.kafka.Topics.Orders, part, sarama.OffsetNewest); err == nil {
+				c.progress.seen(part, end)
+			}
 		}
 	}
 }

@@ -3,6 +3,8 @@ package landing
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,8 +31,9 @@ type progress struct {
 type partition struct {
 	next      int64        // the next offset to land
 	highWater func() int64 // the next offset that Kafka will give out, as of the last fetch
+	end       int64        // the same, as of the last time that we asked: a fetch that is stuck does not tell
 	oldest    time.Time    // record time of the first record of the running batch; zero when none runs
-	began     time.Time    // when that batch began
+	behind    time.Time    // since when records have been waiting and none has landed; zero when none waits
 }
 
 func newProgress(l Ledger, m *Metrics, every time.Duration, log *zap.Logger) *progress {
@@ -54,7 +57,7 @@ func (p *progress) batch(part int32, first Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.parts[part]; s != nil {
-		s.oldest, s.began = first.Time, time.Now()
+		s.oldest = first.Time
 	}
 }
 
@@ -63,7 +66,7 @@ func (p *progress) landed(part int32, last Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.parts[part]; s != nil {
-		s.next, s.oldest = last.Offset+1, time.Time{}
+		s.next, s.oldest, s.behind = last.Offset+1, time.Time{}, time.Time{}
 	}
 	p.dirty[part] = ledger.LandedAt{Offset: last.Offset + 1, TimeMs: last.Time.UnixMilli()}
 }
@@ -117,22 +120,46 @@ func (p *progress) report(ctx context.Context) {
 	}
 }
 
-// measure updates the lag figures, and returns an error when a partition has records and does not move.
+// claims lists the partitions that this worker has.
+func (p *progress) claims() []int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.parts))
+}
+
+// seen notes where a partition ends.
+func (p *progress) seen(part int32, end int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.parts[part]; s != nil {
+		s.end = end
+	}
+}
+
+// measure updates the lag figures, and returns an error when records are waiting in a partition and none has landed for
+// that long, whether the batch hangs or nothing is fetched.
 func (p *progress) measure(stallAfter time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var stalled error
 	for part, s := range p.parts {
 		label := strconv.Itoa(int(part))
-		p.metrics.lagMessages.WithLabelValues(label).Set(float64(max(0, s.highWater()-s.next)))
+		lag := max(0, s.highWater()-s.next, s.end-s.next)
+		p.metrics.lagMessages.WithLabelValues(label).Set(float64(lag))
 		age := 0.0
 		if !s.oldest.IsZero() {
 			age = max(0, time.Since(s.oldest).Seconds())
-			if running := time.Since(s.began); running > stallAfter {
-				stalled = fmt.Errorf("partition %d: the batch from offset %d has been under way for %s", part, s.next, running.Round(time.Second))
-			}
 		}
 		p.metrics.lagSeconds.WithLabelValues(label).Set(age)
+		switch {
+		case lag == 0:
+			s.behind = time.Time{}
+		case s.behind.IsZero():
+			s.behind = time.Now()
+		case time.Since(s.behind) > stallAfter:
+			stalled = fmt.Errorf("partition %d: %d records from offset %d on are waiting and none has landed for %s",
+				part, lag, s.next, time.Since(s.behind).Round(time.Second))
+		}
 	}
 	return stalled
 }

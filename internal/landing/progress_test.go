@@ -1,6 +1,7 @@
 package landing
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +35,17 @@ func TestProgressIsReportedAndWatched(t *testing.T) {
 		if got := led.landed[1]; got.Offset != 45 || got.TimeMs != at.UnixMilli() {
 			t.Errorf("landed %+v: want the next offset and the record's time", got)
 		}
+		p.claimed(2, 7, func() int64 { return 7 })
+		p.seen(2, 9) // the fetch says nothing of these two
+		if err := p.measure(time.Minute); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := p.measure(time.Minute); err == nil || !strings.Contains(err.Error(), "partition") {
+			t.Errorf("a fetch that is stuck is not noticed: %v", err)
+		}
 		p.released(1)
+		p.released(2)
 		if err := p.measure(time.Minute); err != nil {
 			t.Error(err)
 		}
