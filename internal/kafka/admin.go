@@ -156,7 +156,7 @@ func (a *Admin) Committed(ctx context.Context, group, topic string) (map[int32]i
 				return fmt.Errorf("broker %s: %w", addr, resp.GroupError())
 			}
 			for _, p := range partitions {
-				block := resp.GetGroupBlock(group, topic, p)
+				block := resp.GetBlock(topic, p)
 				switch {
 				case block == nil:
 					return fmt.Errorf("broker %s: partition %d: %w", addr, p, sarama.ErrIncompleteResponse)
