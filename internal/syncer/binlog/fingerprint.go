@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -47,17 +48,16 @@ func fingerprint(tables []*schema.Table) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
+// errNoTable: a watched table does not exist.
+var errNoTable = errors.New("no such table")
+
 // readTables reads the columns of every watched table and checks that the ones needed are there.
 func readTables(ctx context.Context, db *sql.DB, database string, names Tables) ([]*schema.Table, error) {
 	var out []*schema.Table
 	for _, name := range names.names() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		t, err := schema.NewTableFromSqlDB(db, database, name)
+		t, err := readTable(ctx, db, database, name)
 		if err != nil {
-			return nil, fmt.Errorf("read the columns of table %s.%s (is the schema migrated? see `seckill-worker migrate`): %w",
-				database, name, err)
+			return nil, fmt.Errorf("read the columns of table %s.%s: %w", database, name, err)
 		}
 		for _, c := range names.columns(name) {
 			if t.FindColumn(c) < 0 {
@@ -68,6 +68,31 @@ func readTables(ctx context.Context, db *sql.DB, database string, names Tables) 
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// readTable does what the library's own NewTableFromSqlDB does, which trips over a column that SHOW INDEX has on MariaDB.
+func readTable(ctx context.Context, db *sql.DB, database, name string) (*schema.Table, error) {
+	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), EXTRA
+		FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, database, name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	t := &schema.Table{Schema: database, Name: name}
+	for rows.Next() {
+		var column, kind, collation, extra string
+		if err := rows.Scan(&column, &kind, &collation, &extra); err != nil {
+			return nil, err
+		}
+		t.AddColumn(column, kind, collation, extra)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if len(t.Columns) == 0 {
+		return nil, fmt.Errorf("%w: run `seckill-worker migrate`, and let the syncer's user read it", errNoTable)
+	}
+	return t, nil
 }
 
 // Flavor tells MySQL from MariaDB by the server's own version.

@@ -31,7 +31,8 @@ type handler struct {
 	gtid             mysql.GTIDSet // everything up to the last transaction that ended
 	next             string        // GTID of the transaction that is being read
 	tx               *Transaction
-	started          func()
+	started          func() // tells, once, that the server accepted the position
+	committedMs      int64
 	fatal            atomic.Pointer[error]
 }
 
@@ -50,20 +51,28 @@ func (h *handler) failure() error {
 	return nil
 }
 
-// unparsed is called for a statement that the library could not parse and therefore ignored.
+// unparsed is called for a statement that the library could not parse and therefore passed over. It does not say in which
+// database, so a statement that may concern a watched table is held against the columns as they are now: the server shows a
+// DDL only once it is done.
 func (h *handler) unparsed(query string) {
-	if !h.mayChangeTables(query) {
+	switch h.judge(query) {
+	case unconcerned:
 		return
+	case columnsOnly:
+		ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
+		defer cancel()
+		tables, err := readTables(ctx, h.stream.db, h.stream.dsn.DBName, h.stream.tables)
+		if err == nil && fingerprint(tables) == h.schema {
+			return
+		}
+	case emptying:
 	}
 	h.sink.Doubt("", fmt.Errorf("statement not understood: %.200s", query))
 	_ = h.fail(fmt.Errorf("%w: a statement that names a watched table was not understood: %.200s", ErrLoadAgain, query))
 }
 
 func (h *handler) OnRotate(*replication.EventHeader, *replication.RotateEvent) error {
-	if h.started != nil {
-		h.started()
-		h.started = nil
-	}
+	h.started()
 	return h.failure()
 }
 
@@ -91,11 +100,11 @@ func (h *handler) watched(table string) bool {
 }
 
 func (h *handler) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) error {
-	if h.started != nil {
-		h.started()
-		h.started = nil
-	}
+	h.started()
 	if err := h.failure(); err != nil {
+		return err
+	}
+	if err := h.ended(); err != nil { // a statement that was passed over has no other end
 		return err
 	}
 	if !h.tx.empty() {
@@ -105,7 +114,6 @@ func (h *handler) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) er
 			return err
 		}
 	}
-	h.next = ""
 	if g, ok := e.(*replication.GTIDEvent); ok && g.GNO == 0 {
 		return nil // anonymous: this server has no GTIDs
 	}
@@ -148,20 +156,31 @@ func (h *handler) OnPosSynced(header *replication.EventHeader, pos mysql.Positio
 	if err := h.flush(eventTime(header)); err != nil { // tables without transactions end with COMMIT instead of an XID
 		return err
 	}
-	if h.next != "" {
-		if err := h.gtid.Update(h.next); err != nil {
-			return h.fail(fmt.Errorf("add gtid %s to %s: %w", h.next, h.gtid, err))
-		}
-		h.next = ""
+	if err := h.ended(); err != nil {
+		return err
 	}
-	p := Position{Flavor: h.flavor, File: pos.Name, Offset: pos.Pos, Server: h.identity, Schema: h.schema, GTID: h.gtid.String()}
 	if set != nil && !set.IsEmpty() {
-		p.GTID = set.String()
+		h.gtid = set
 	}
 	if header.Timestamp > 0 {
-		p.CommittedAtMs = int64(header.Timestamp) * 1000
+		h.committedMs = int64(header.Timestamp) * 1000
 	}
-	h.sink.Synced(p)
+	h.sink.Synced(Position{
+		Flavor: h.flavor, File: pos.Name, Offset: pos.Pos, Server: h.identity, Schema: h.schema, GTID: h.gtid.String(),
+		CommittedAtMs: h.committedMs,
+	})
+	return nil
+}
+
+// ended adds the transaction that was being read to those that have been seen.
+func (h *handler) ended() error {
+	if h.next == "" {
+		return nil
+	}
+	if err := h.gtid.Update(h.next); err != nil {
+		return h.fail(fmt.Errorf("add gtid %s to %s: %w", h.next, h.gtid, err))
+	}
+	h.next = ""
 	return nil
 }
 

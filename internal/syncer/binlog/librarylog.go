@@ -60,16 +60,30 @@ var harmless = regexp.MustCompile(`(?is)^\s*(/\*.*?\*/\s*|#[^\n]*\n\s*|--[^\n]*\
 	`(GRANT|REVOKE|ANALYZE|FLUSH|SET|COMMIT|ROLLBACK|SAVEPOINT|XA|` +
 	`(CREATE|DROP|ALTER)\s+(OR\s+REPLACE\s+)?(DEFINER\s*=\s*\S+\s+)?(AGGREGATE\s+)?(TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SEQUENCE|SERVER|PACKAGE))\b`)
 
-// mayChangeTables says whether a statement that was not parsed could concern a watched table.
-func (h *handler) mayChangeTables(query string) bool {
+// verdict says what a statement that was not parsed may have done to a watched table.
+type verdict int
+
+const (
+	unconcerned verdict = iota
+	columnsOnly         // changed its columns, if anything
+	emptying            // taken its rows away
+)
+
+// drains are the statements that may take rows away without changing a column.
+var drains = regexp.MustCompile(`(?is)^\s*(/\*.*?\*/\s*|#[^\n]*\n\s*|--[^\n]*\n\s*)*(TRUNCATE|DROP|RENAME|CREATE\s+OR\s+REPLACE)\b`)
+
+func (h *handler) judge(query string) verdict {
 	if harmless.MatchString(query) {
-		return false
+		return unconcerned
 	}
 	q := strings.ToLower(query)
 	for _, t := range h.stream.tables.names() {
 		if strings.Contains(q, strings.ToLower(t)) {
-			return true
+			if drains.MatchString(query) || strings.Contains(q, "partition") || strings.Contains(q, "tablespace") {
+				return emptying
+			}
+			return columnsOnly
 		}
 	}
-	return false
+	return unconcerned
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -113,6 +114,9 @@ func (s *Stream) Check(ctx context.Context) error {
 	return err
 }
 
+// settled is how soon a server that does not want the position says so. An idle log says nothing else.
+const settled = time.Second
+
 // Run reads from the position until ctx ends (nil), the connection is lost, or the log cannot be trusted (ErrLoadAgain).
 // started is called once the server has accepted the position.
 func (s *Stream) Run(ctx context.Context, from Position, sink Sink, started func()) error {
@@ -131,7 +135,7 @@ func (s *Stream) Run(ctx context.Context, from Position, sink Sink, started func
 	if err != nil {
 		return err
 	}
-	h.started = started
+	h.started, h.committedMs = sync.OnceFunc(started), from.CommittedAtMs
 	return s.run(ctx, c, h, from)
 }
 
@@ -225,13 +229,21 @@ func (s *Stream) run(ctx context.Context, c *canal.Canal, h *handler, from Posit
 		ended <- c.RunFrom(mysql.Position{Name: from.File, Pos: from.Offset})
 	}()
 	var err error
-	select {
-	case err = <-ended:
-		c.Close()
-	case <-inner.Done():
-		c.Close()
-		<-ended
-		err = context.Cause(inner)
+	quiet := time.NewTimer(settled)
+	defer quiet.Stop()
+	for running := true; running; {
+		select {
+		case <-quiet.C:
+			h.started()
+			continue
+		case err = <-ended:
+			c.Close()
+		case <-inner.Done():
+			c.Close()
+			<-ended
+			err = context.Cause(inner)
+		}
+		running = false
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -1,0 +1,103 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// quiet compares so rarely that only the binlog can have done what a test sees.
+func quiet(c *runner.Config) { c.CompareInterval = time.Hour }
+
+func TestSaleReachesRedisByBinlogAlone(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, quiet)
+	a := b.Activity(20)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	for i := range 5 {
+		b.Buy(a, fmt.Sprintf("u%d", i), 2)
+	}
+	if s := b.Look(a); s.Available != 10 || s.Pending != 10 {
+		t.Fatalf("available %d, pending %d after five orders of 2: want 10 and 10", s.Available, s.Pending)
+	}
+	b.Land(false) // the worker dies before it settles
+	b.Equal(a)
+	if s := b.Look(a); s.Stock != 10 {
+		t.Fatalf("stock %d, want 10", s.Stock)
+	}
+}
+
+func TestRestockAndCancelReachRedis(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, quiet)
+	a := b.Activity(2)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	o := b.Buy(a, "u1", 2)
+	b.Land(true)
+	b.Equal(a)
+	if _, code := b.Reserve(a, "u2", 1); code != ledger.SoldOut {
+		t.Fatalf("code %d, want sold out", code)
+	}
+	b.Restock(a, 1)
+	testenv.Eventually(t, time.Second, "the restock to reach redis", func() bool { return b.Look(a).Available == 1 })
+	b.Exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", o.ID)
+	b.Equal(a)
+	if s := b.Look(a); s.Stock != 3 || s.BuyersLen != 0 {
+		t.Fatalf("stock %d and %d buyers after the cancel, want 3 and 0", s.Stock, s.BuyersLen)
+	}
+	v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID)
+	if err != nil || v.Status != "CANCELLED" {
+		t.Fatalf("the buyer sees %q (%v), want CANCELLED", v.Status, err)
+	}
+	b.MustReserve(a, "u1", 3)
+}
+
+func TestActivityTableReachesRedis(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, quiet, func(c *runner.Config) { c.ActivityInterval = time.Hour })
+	_, h := b.Syncer()
+	b.Ready(h)
+	a := b.Activity(5)
+	b.Loaded(a, "")
+	testenv.Eventually(t, 5*time.Second, "the catalogue to list the activity", func() bool {
+		c, err := b.Ledger.Catalogue(t.Context())
+		return err == nil && c.Activities[a.ID] == a
+	})
+	for _, state := range []ledger.State{ledger.Paused, ledger.Open, ledger.Closed} {
+		b.Exec("UPDATE activity SET state = ? WHERE activity_id = ?", string(state), a.ID)
+		testenv.Eventually(t, time.Second, "the state "+string(state)+" to reach redis", func() bool { return b.Look(a).State == state })
+	}
+}
+
+func TestLatency(t *testing.T) {
+	b := synctest.New(t, quiet)
+	a := b.Activity(5)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	var worst time.Duration
+	for range 50 {
+		b.Restock(a, 1)
+		want := b.Stock(a)
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		for b.Look(a).Stock != want {
+			if ctx.Err() != nil {
+				t.Fatal("a restock took more than a second")
+			}
+		}
+		cancel()
+		worst = max(worst, time.Since(at))
+	}
+	t.Logf("worst of 50 restocks from COMMIT to redis: %s", worst)
+}

@@ -1,0 +1,125 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+)
+
+// table keeps the catalogue equal to MySQL's activity table.
+func (t *term) table(ctx context.Context) {
+	tick := time.NewTicker(t.parts.Config.ActivityInterval)
+	defer tick.Stop()
+	for {
+		err := t.readTable(ctx)
+		if err == nil {
+			err = t.publish(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		t.health.Set(healthTable, err)
+		if err != nil {
+			t.log.Warn("the catalogue of activities is not up to date", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-t.dir.look:
+		}
+	}
+}
+
+func (t *term) readTable(ctx context.Context) error {
+	rows, err := t.parts.Store.Activities(ctx)
+	if err != nil {
+		return fmt.Errorf("read the activity table: %w", err)
+	}
+	t.dir.Read(rows)
+	kick(t.dir.watch)
+	return nil
+}
+
+// publish writes what differs to Redis, and retires what is over.
+func (t *term) publish(ctx context.Context) error {
+	have, err := t.parts.Ledger.Catalogue(ctx)
+	missing := errors.Is(err, ledger.ErrNoCatalogue)
+	if err != nil && !missing {
+		// One that cannot be read is written anew; a Redis that does not answer refuses that too.
+		t.log.Warn("the catalogue in redis is not readable", zap.Error(err))
+		missing = true
+	}
+	if missing {
+		have = &ledger.Catalogue{Activities: map[int64]ledger.Activity{}}
+	}
+	want := &ledger.Catalogue{Activities: map[int64]ledger.Activity{}, Timings: t.parts.Config.Timings()}
+	for _, a := range t.dir.Wanted(time.Now()) {
+		_, listed := have.Activities[a.ID]
+		if listed || missing || t.loads.wasTried(a.ID) { // a new one is loaded first: buyers hear 404 until then, not 503
+			want.Activities[a.ID] = a
+		}
+	}
+	var over []ledger.Activity
+	for id, a := range have.Activities {
+		if _, wanted := want.Activities[id]; wanted {
+			continue
+		}
+		retire, err := t.mayRetire(ctx, a)
+		if err != nil {
+			return err
+		}
+		if !retire {
+			want.Activities[id] = a
+			continue
+		}
+		over = append(over, a)
+	}
+	if missing || have.Timings != want.Timings || !maps.Equal(have.Activities, want.Activities) {
+		if err := t.parts.Ledger.PutCatalogue(ctx, want); err != nil {
+			return err
+		}
+	}
+	for id, a := range want.Activities {
+		if have.Activities[id] == a {
+			continue
+		}
+		if _, err := t.parts.Ledger.SetActivity(ctx, a); err != nil {
+			return err
+		}
+	}
+	return t.retire(ctx, over)
+}
+
+// mayRetire says whether an activity that is over, or that MySQL no longer has, can be removed: nothing may be open.
+func (t *term) mayRetire(ctx context.Context, a ledger.Activity) (bool, error) {
+	looks, err := t.parts.Ledger.Inspect(ctx, a.ID)
+	if err != nil {
+		return false, err
+	}
+	look := looks[0]
+	if look.Exists && look.State != ledger.Closed && look.NowMs < look.Activity.EndsAtMs {
+		// Its row was deleted in the middle of the sale. Close it; what is open is settled as usual.
+		a.State = ledger.Closed
+		_, err := t.parts.Ledger.SetActivity(ctx, a)
+		return false, err
+	}
+	return look.LedgerLen == 0, nil
+}
+
+// retire removes keys. The catalogue comes first: were the keys gone and the activity listed, they would be loaded again.
+func (t *term) retire(ctx context.Context, over []ledger.Activity) error {
+	for _, a := range over {
+		if err := t.parts.Ledger.Retire(ctx, a.ID); err != nil {
+			return err
+		}
+		t.log.Info("retired", zap.Int64("activity", a.ID))
+	}
+	return nil
+}

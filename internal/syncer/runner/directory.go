@@ -1,0 +1,131 @@
+package runner
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+)
+
+// directory is what the leader knows of the activities: MySQL's rows, those that cannot be trusted, and those that are to
+// be compared soon. It implements follow.Directory.
+type directory struct {
+	grace time.Duration
+
+	mu      sync.Mutex
+	rows    map[int64]ledger.Activity
+	suspect map[int64]string
+	compare map[int64]bool
+	all     bool          // compare all of them
+	look    chan struct{} // read the activity table, and see to the catalogue
+	soon    chan struct{} // compare
+	watch   chan struct{} // look at the keys
+}
+
+func newDirectory(grace time.Duration) *directory {
+	return &directory{
+		grace: grace, rows: map[int64]ledger.Activity{}, suspect: map[int64]string{}, compare: map[int64]bool{},
+		look: make(chan struct{}, 1), soon: make(chan struct{}, 1), watch: make(chan struct{}, 1),
+	}
+}
+
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Read replaces what is known of the table.
+func (d *directory) Read(rows []ledger.Activity) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.rows)
+	for _, a := range rows {
+		d.rows[a.ID] = a
+	}
+}
+
+// Wanted lists the activities that Redis should have: all but those that are over for longer than the grace.
+func (d *directory) Wanted(now time.Time) []ledger.Activity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []ledger.Activity
+	for _, a := range d.rows {
+		if now.Before(time.UnixMilli(a.EndsAtMs).Add(d.grace)) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(a, b ledger.Activity) int { return int(a.StartsAtMs - b.StartsAtMs) })
+	return out
+}
+
+// OfItem lists every activity of an item, retired ones too: to settle those does nothing.
+func (d *directory) OfItem(item int64) []int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []int64
+	for id, a := range d.rows {
+		if a.Item == item {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Changed notes a row of the activity table, and has the catalogue follow at once.
+func (d *directory) Changed(a ledger.Activity) {
+	d.mu.Lock()
+	d.rows[a.ID] = a
+	d.mu.Unlock()
+	kick(d.watch)
+	kick(d.look)
+}
+
+// Look has the activity table read again.
+func (d *directory) Look() { kick(d.look) }
+
+// NeedsLoad has an activity loaded again.
+func (d *directory) NeedsLoad(activity int64, why error) {
+	d.mu.Lock()
+	d.suspect[activity] = why.Error()
+	d.mu.Unlock()
+	kick(d.watch)
+}
+
+// Suspect says why an activity must be loaded although its keys look well.
+func (d *directory) Suspect(activity int64) (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	why, ok := d.suspect[activity]
+	return why, ok
+}
+
+// Trust forgets a suspicion.
+func (d *directory) Trust(activity int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.suspect, activity)
+}
+
+// NeedsCompare has an activity compared soon; 0: all.
+func (d *directory) NeedsCompare(activity int64) {
+	d.mu.Lock()
+	if activity == 0 {
+		d.all = true
+	} else {
+		d.compare[activity] = true
+	}
+	d.mu.Unlock()
+	kick(d.soon)
+}
+
+// ToCompare takes the requests to compare: everything, or these.
+func (d *directory) ToCompare() (all bool, ids map[int64]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, ids = d.all, d.compare
+	d.all, d.compare = false, map[int64]bool{}
+	return all, ids
+}

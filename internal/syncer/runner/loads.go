@@ -1,0 +1,211 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/load"
+)
+
+// parallelLoads bounds the loads that run at once; each holds a connection to MySQL.
+const parallelLoads = 4
+
+// loads keeps track of the loads of a term.
+type loads struct {
+	mu      sync.Mutex
+	running map[int64]bool
+	tried   map[int64]bool      // at least once, whatever came of it
+	again   map[int64]time.Time // not before
+	failed  map[int64]int       // in a row
+	waiting map[int64]string    // for their item to be free
+	epochs  map[int64]string    // under which each was last seen loaded
+	slots   chan struct{}
+	group   sync.WaitGroup
+}
+
+func (l *loads) init() {
+	l.running, l.tried, l.again = map[int64]bool{}, map[int64]bool{}, map[int64]time.Time{}
+	l.failed, l.waiting, l.epochs = map[int64]int{}, map[int64]string{}, map[int64]string{}
+	l.slots = make(chan struct{}, parallelLoads)
+}
+
+func (l *loads) wait() { l.group.Wait() }
+
+// begin claims an activity, if it is not being loaded and its pause is over.
+func (l *loads) begin(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[id] || time.Now().Before(l.again[id]) {
+		return false
+	}
+	l.running[id] = true
+	return true
+}
+
+func (l *loads) end(id int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.running, id)
+	delete(l.waiting, id)
+	l.tried[id] = true
+	switch {
+	case err == nil:
+		delete(l.failed, id)
+		delete(l.again, id)
+	case errors.Is(err, load.ErrItemBusy):
+		l.waiting[id] = err.Error()
+		l.again[id] = time.Now().Add(time.Second)
+	case errors.Is(err, load.ErrBusy):
+		l.again[id] = time.Now().Add(500 * time.Millisecond)
+	default:
+		l.failed[id]++
+		l.again[id] = time.Now().Add(min(250*time.Millisecond<<min(l.failed[id], 6), 10*time.Second))
+	}
+}
+
+func (l *loads) wasTried(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tried[id]
+}
+
+func (l *loads) waitsForItem(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.waiting[id]
+	return ok
+}
+
+// seen notes under which epoch an activity is loaded, and says whether that is news.
+func (l *loads) seen(id int64, epoch string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.epochs[id] == epoch {
+		return false
+	}
+	l.epochs[id] = epoch
+	return true
+}
+
+// watch looks at the keys of every activity and loads what is not as it should be.
+func (t *term) watch(ctx context.Context) {
+	tick := time.NewTicker(t.parts.Config.WatchInterval)
+	defer tick.Stop()
+	for {
+		t.health.Set(healthLoaded, t.watchOnce(ctx))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-t.dir.watch:
+		}
+	}
+}
+
+func (t *term) watchOnce(ctx context.Context) error {
+	wanted := t.dir.Wanted(time.Now())
+	ids := make([]int64, len(wanted))
+	for i, a := range wanted {
+		ids[i] = a.ID
+	}
+	looks, err := t.parts.Ledger.Inspect(ctx, ids...)
+	if err != nil {
+		return fmt.Errorf("redis cannot be looked at: %w", err)
+	}
+	bad := map[int64]string{}
+	for i, look := range looks {
+		a := wanted[i]
+		why := problem(look)
+		if doubt, suspected := t.dir.Suspect(a.ID); suspected && why == "" {
+			why = doubt
+		}
+		if why == "" {
+			if t.loads.seen(a.ID, look.Epoch) {
+				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
+				t.dir.NeedsCompare(a.ID)
+			}
+			continue
+		}
+		if !t.loads.waitsForItem(a.ID) {
+			bad[a.ID] = why
+		}
+		if !look.Exists {
+			kick(t.dir.look) // the catalogue may be gone too
+		}
+		t.beginLoad(ctx, a, why)
+	}
+	t.metrics.activities.Set(float64(len(wanted)))
+	t.metrics.closed.Set(float64(len(bad)))
+	if len(bad) == 0 {
+		return nil
+	}
+	var text []string
+	for _, id := range slices.Sorted(maps.Keys(bad)) {
+		text = append(text, fmt.Sprintf("%d (%s)", id, bad[id]))
+	}
+	return fmt.Errorf("activities closed until they are loaded: %s", strings.Join(text, ", "))
+}
+
+// problem says why an activity has to be loaded, "" if it has not.
+func problem(s ledger.Snapshot) string {
+	switch {
+	case !s.Exists:
+		return "not in redis"
+	case s.State == ledger.Recovering:
+		return "recovering"
+	case !s.Loaded:
+		return s.Problem
+	case !s.SameServer:
+		return "redis is not the server that it was loaded on"
+	}
+	return ""
+}
+
+func (t *term) beginLoad(ctx context.Context, a ledger.Activity, why string) {
+	if !t.loads.begin(a.ID) {
+		return
+	}
+	t.loads.group.Go(func() {
+		select {
+		case t.loads.slots <- struct{}{}:
+			defer func() { <-t.loads.slots }()
+		case <-ctx.Done():
+			t.loads.end(a.ID, ctx.Err())
+			return
+		}
+		err := t.load(ctx, a, why)
+		t.loads.end(a.ID, err)
+		kick(t.dir.watch)
+		kick(t.dir.look) // the catalogue lists what has been tried
+	})
+}
+
+func (t *term) load(ctx context.Context, a ledger.Activity, why string) error {
+	log := t.log.With(zap.Int64("activity", a.ID))
+	report, err := t.loader.Load(ctx, a.ID)
+	switch {
+	case err == nil:
+		t.dir.Trust(a.ID)
+		if look, err := t.parts.Ledger.Inspect(ctx, a.ID); err == nil {
+			t.loads.seen(a.ID, look[0].Epoch) // our own; the stream goes back for what it missed
+		}
+		t.metrics.loaded(report)
+		log.Info("loaded", zap.String("because", why), zap.Any("report", report))
+	case ctx.Err() != nil:
+	case errors.Is(err, load.ErrItemBusy), errors.Is(err, load.ErrBusy):
+		log.Debug("not loaded yet", zap.Error(err))
+	default:
+		t.metrics.loadsFailed.Inc()
+		log.Error("a load failed and will be tried again", zap.String("because", why), zap.Error(err))
+	}
+	return err
+}
