@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -94,12 +95,21 @@ func TestSampleConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	asItIs.Redis, all.Redis = withRedisDefaults(asItIs.Redis), withRedisDefaults(all.Redis)
-	a, _ := json.Marshal(asItIs)
-	b, _ := json.Marshal(all)
-	// An empty list and no list are the same.
-	if strings.ReplaceAll(string(a), `"Accept":null`, `"Accept":[]`) != string(b) {
+	if a, b := explained(t, asItIs), explained(t, all); a != b {
 		t.Errorf("the sample's commented values are not the defaults:\n%s\n%s", a, b)
 	}
+}
+
+func explained(t *testing.T, s *settings) string {
+	t.Helper()
+	if len(s.Accept) == 0 {
+		s.Accept = []string{}
+	}
+	var b bytes.Buffer
+	if err := config.Explain(s, &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 func withRedisDefaults(c redisconn.Config) redisconn.Config {

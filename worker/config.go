@@ -16,7 +16,7 @@ func newConfig(load loader) *cobra.Command {
 		Short: "Look at the configuration",
 		Long: `Configuration comes from --config FILE and the environment, which wins; a key that does not exist
 is refused. seckill-worker.yaml, beside the unit file, has every key with its meaning.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newConfigCheck(load))
 	return cmd

@@ -67,7 +67,6 @@ func mustCommand(t *testing.T, args ...string) string {
 // deployment is a Redis, a database and topics of a test's own, and what the rest of the product would do with them.
 type deployment struct {
 	t              *testing.T
-	env            map[string]string
 	redis          *testenv.Redis
 	dsn            string
 	kafka          kafka.Config
@@ -76,7 +75,7 @@ type deployment struct {
 	producer       *kafka.Producer
 	admin          *kafka.Admin
 	activity, item int64
-	config         string // a file with the same as env
+	config         string // the worker's configuration file
 }
 
 func deploy(t *testing.T, partitions int32) *deployment {

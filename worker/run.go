@@ -85,7 +85,7 @@ func run(ctx context.Context, s *settings) (err error) {
 	}
 	metrics := landing.NewMetrics(registry)
 	results := landing.NewTopicResults(p.producer, s.Kafka.Topics.Results, metrics, log)
-	results.Start()
+	results.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop and Close, not by the signal
 	defer results.Stop()
 	dead := landing.NewTopicDeadLetters(p.producer, s.Kafka)
 	lander := landing.NewLander(s.Landing, p.store, p.ledger, dead, results, health, metrics, log)
@@ -93,8 +93,8 @@ func run(ctx context.Context, s *settings) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
-	p.producer.Start()
-	if err := consumer.Start(); err != nil {
+	p.producer.Start()                       //nolint:contextcheck // a lifecycle of its own, ended by Stop and Close, not by the signal
+	if err := consumer.Start(); err != nil { //nolint:contextcheck // ended by Stop, which lets batches finish
 		return err
 	}
 	log.Info("landing orders", zap.String("version", version()), zap.String("topic", s.Kafka.Topics.Orders), zap.String("http", server.Addr()))

@@ -69,9 +69,9 @@ func TestGatherWaitsForCompany(t *testing.T) {
 		var sender sync.WaitGroup
 		defer sender.Wait()
 		sender.Go(func() {
-			time.Sleep(9 * time.Millisecond)
+			<-time.After(9 * time.Millisecond)
 			q <- &sarama.ConsumerMessage{}
-			time.Sleep(2 * time.Millisecond)
+			<-time.After(2 * time.Millisecond)
 			q <- &sarama.ConsumerMessage{}
 		})
 		began := time.Now()
@@ -99,7 +99,7 @@ func TestWorkOutlivesItsSession(t *testing.T) {
 				session, end := context.WithCancel(t.Context())
 				work, done := c.workContext(session)
 				defer done()
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				if work.Err() != nil {
 					t.Fatal("ended within its session")
 				}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,7 +203,7 @@ func TestE40SecondWorkerJoins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.producer.Send(t.Context(), e.kafka.Topics.Orders, []byte(fmt.Sprint(n)), value, nil); err != nil {
+		if _, err := e.producer.Send(t.Context(), e.kafka.Topics.Orders, []byte(strconv.Itoa(n)), value, nil); err != nil {
 			t.Fatal(err)
 		}
 		return by[0].after(second.Consumer) && by[1].n.Load() > 0

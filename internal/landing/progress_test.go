@@ -23,7 +23,7 @@ func TestProgressIsReportedAndWatched(t *testing.T) {
 		if err := p.measure(time.Minute); err != nil {
 			t.Errorf("stalled too early: %v", err)
 		}
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		if err := p.measure(time.Minute); err == nil {
 			t.Error("a batch that runs for two minutes is not noticed")
 		}
@@ -40,7 +40,7 @@ func TestProgressIsReportedAndWatched(t *testing.T) {
 		if err := p.measure(time.Minute); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		if err := p.measure(time.Minute); err == nil || !strings.Contains(err.Error(), "partition") {
 			t.Errorf("a fetch that is stuck is not noticed: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -84,7 +85,7 @@ func TestDeadLetterThatIsTooLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := f.sent[len(f.sent)-1]
-			if len(last.value) != truncatedTo || last.headers["truncated"] != fmt.Sprint(size) {
+			if len(last.value) != truncatedTo || last.headers["truncated"] != strconv.Itoa(size) {
 				t.Errorf("sent %d bytes with headers %v: want the beginning and the true size", len(last.value), last.headers)
 			}
 		})
@@ -101,7 +102,7 @@ func TestResultsInOrderAndBounded(t *testing.T) {
 	r := NewTopicResults(f, "results", NewMetrics(nil), zap.NewNop())
 	for _, s := range []order.Status{order.Confirmed, order.Paid, order.Refunded} {
 		for id := range 5 {
-			r.Put(order.Result{V: 1, ID: fmt.Sprint(id), Status: s})
+			r.Put(order.Result{V: 1, ID: strconv.Itoa(id), Status: s})
 		}
 	}
 	r.Start()
