@@ -5,6 +5,8 @@ package main
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	_ "github.com/seckillgate/seckillgate/caddymodule"
 )
 
 func main() { caddycmd.Main() }

@@ -1,0 +1,28 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/goleak"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	known := append(testenv.KnownLeaks(),
+		// Caddy's own, one per process.
+		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*Cache).maintainAssets"),
+		goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),
+	)
+	goleak.VerifyTestMain(m, known...)
+}
+
+// quiet keeps Caddy's log out of the tests' output.
+func quiet() *caddy.Logging {
+	return &caddy.Logging{Logs: map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{
+		Level: "ERROR", WriterRaw: json.RawMessage(`{"output":"discard"}`),
+	}}}}
+}

@@ -1,0 +1,143 @@
+package caddymodule
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/seckillgate/seckillgate/internal/edge"
+)
+
+// The collectors live as long as the process, so that their figures survive reloads; each configuration registers them
+// with its own registry. No label holds anything that an outsider can choose.
+var (
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "seckill", Name: "requests_total",
+		Help: "Requests answered, by activity (empty where it is not known to exist) and outcome.",
+	}, []string{"activity", "outcome"})
+
+	reserveSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "seckill", Name: "reserve_duration_seconds",
+		Help:    "Time of one reserve call to Redis, which carries a batch.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2},
+	}, []string{"result"})
+
+	batchSize = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "seckill", Name: "reserve_batch_size",
+		Help:    "Reservations in one reserve call.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+	})
+
+	publishSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "seckill", Name: "publish_duration_seconds",
+		Help:    "Time from handing an order to Kafka to its acknowledgement by all in-sync replicas.",
+		Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+	}, []string{"result"})
+)
+
+func registerMetrics(ctx caddy.Context) error {
+	reg := ctx.GetMetricsRegistry()
+	if reg == nil {
+		return nil
+	}
+	for _, c := range []prometheus.Collector{requests, reserveSeconds, batchSize, publishSeconds} {
+		if err := reg.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			return err
+		}
+	}
+	return nil
+}
+
+func observeReserve(_ int64, batch int, took time.Duration, err error) {
+	reserveSeconds.WithLabelValues(result(err)).Observe(took.Seconds())
+	batchSize.Observe(float64(batch))
+}
+
+func observePublish(_ int64, took time.Duration, err error) {
+	publishSeconds.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}
+
+// maxActivityLabels bounds the label where a shop has very many sales; the rest is counted as "other".
+const maxActivityLabels = 500
+
+// requestCounters keeps the counters at hand: looking one up by its labels costs more than the refusal that it counts.
+type requestCounters struct {
+	mu         sync.RWMutex
+	byKey      map[requestKey]prometheus.Counter
+	activities map[int64]bool
+}
+
+type requestKey struct {
+	activity int64
+	outcome  edge.Reason
+}
+
+var counters = requestCounters{byKey: make(map[requestKey]prometheus.Counter), activities: make(map[int64]bool)}
+
+// count counts a request. The activity is 0 unless it is known to exist.
+func (c *requestCounters) count(activity int64, outcome edge.Reason) {
+	key := requestKey{activity, outcome}
+	c.mu.RLock()
+	counter := c.byKey[key]
+	c.mu.RUnlock()
+	if counter == nil {
+		counter = c.add(key)
+	}
+	counter.Inc()
+}
+
+func (c *requestCounters) add(key requestKey) prometheus.Counter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if counter := c.byKey[key]; counter != nil {
+		return counter
+	}
+	label := ""
+	if key.activity != 0 {
+		label = strconv.FormatInt(key.activity, 10)
+		if !c.activities[key.activity] && len(c.activities) >= maxActivityLabels {
+			label = "other"
+		} else {
+			c.activities[key.activity] = true
+		}
+	}
+	outcome := string(key.outcome)
+	if key.outcome == edge.Accepted {
+		outcome = "accepted"
+	}
+	counter := requests.WithLabelValues(label, outcome)
+	if label != "other" {
+		c.byKey[key] = counter
+	}
+	return counter
+}
+
+// note counts an outcome and sets the placeholders {seckill.outcome} and, where the caller has not, {seckill.activity}.
+func note(r *http.Request, activity int64, reason edge.Reason, outcome any) {
+	counters.count(activity, reason)
+	repl := replacer(r)
+	repl.Set("seckill.outcome", outcome)
+	repl.Map(unset)
+}
+
+// unset makes those of our placeholders that an outcome leaves unset empty. Asked after all others, it is for `header` and
+// the like, which leave a placeholder that nobody knows as it is written.
+func unset(name string) (any, bool) {
+	switch name {
+	case "seckill.order_id", "seckill.activity":
+		return "", true
+	}
+	return nil, false
+}

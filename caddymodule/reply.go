@@ -1,0 +1,222 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/edge"
+	"github.com/seckillgate/seckillgate/internal/order"
+)
+
+// Refusals that only HTTP knows.
+const (
+	methodNotAllowed edge.Reason = "method_not_allowed"
+	bodyTimeout      edge.Reason = "timeout"
+)
+
+var httpOnly = map[edge.Reason]struct {
+	status int
+	text   [2]string
+}{
+	methodNotAllowed: {http.StatusMethodNotAllowed, [2]string{edge.Chinese: "不支持该请求方法", edge.English: "Method not allowed"}},
+	bodyTimeout:      {http.StatusRequestTimeout, [2]string{edge.Chinese: "请求超时", edge.English: "Request timed out"}},
+}
+
+var reasons = []edge.Reason{
+	edge.BadRequest, edge.NoUser, edge.NotStarted, edge.NotFound, edge.SoldOut, edge.AlreadyOrdered, edge.Ended,
+	edge.TooLarge, edge.TooEarly, edge.RateLimited, edge.TooFrequent, edge.Unavailable, methodNotAllowed, bodyTimeout,
+}
+
+// answer is what never changes about a refusal. A body ends in "}\n"; what some refusals add goes in front of that.
+type answer struct {
+	status  int
+	body    [2][]byte
+	outcome any // the reason, boxed once
+}
+
+// answers are made at the first request.
+var answers = sync.OnceValue(func() map[edge.Reason]*answer {
+	m := make(map[edge.Reason]*answer, len(reasons))
+	for _, reason := range reasons {
+		a := &answer{outcome: string(reason)}
+		for _, lang := range []edge.Lang{edge.Chinese, edge.English} {
+			text := ""
+			if only, ok := httpOnly[reason]; ok {
+				a.status, text = only.status, only.text[lang]
+			} else {
+				a.status, text = edge.HTTPStatus(reason), edge.Message(reason, lang)
+			}
+			b := append([]byte(`{"code":`), strconv.Itoa(a.status)...)
+			b = append(b, `,"reason":"`...)
+			b = append(b, reason...)
+			b = append(b, `","msg":`...)
+			a.body[lang] = append(append(b, quoted(text)...), tail...)
+		}
+		m[reason] = a
+	}
+	return m
+})
+
+// refusal is a refusal with everything that its answer may need.
+type refusal struct {
+	reason     edge.Reason
+	activity   int64 // 0: not known, or not worth a label
+	retryAfter time.Duration
+	startsAtMs int64  // not_started
+	orderID    string // already_ordered
+	statusURL  string
+	allow      string // method_not_allowed
+}
+
+// refuse answers with a refusal. It writes by itself: on a path that refuses millions, an error value that Caddy would turn
+// into an answer costs too much, and the answer is already known. It returns nil, for handlers to return.
+func refuse(w http.ResponseWriter, r *http.Request, activity int64, reason edge.Reason, retryAfter time.Duration) error {
+	return refusal{reason: reason, activity: activity, retryAfter: retryAfter}.write(w, r)
+}
+
+func (f refusal) write(w http.ResponseWriter, r *http.Request) error {
+	a := answers()[f.reason]
+	if a == nil {
+		a = answers()[edge.Unavailable]
+	}
+	note(r, f.activity, f.reason, a.outcome)
+
+	h := w.Header()
+	// One allocation for all values. They are made per answer, since other handlers may change header values in place.
+	v := [4]string{"application/json", "no-store"}
+	vals := v[:]
+	h["Content-Type"], h["Cache-Control"] = vals[0:1:1], vals[1:2:2]
+	if needsRetryAfter(f.reason) {
+		vals[2] = retrySeconds(f.retryAfter)
+		h["Retry-After"] = vals[2:3:3]
+	}
+	if f.allow != "" {
+		vals[3] = f.allow
+		h["Allow"] = vals[3:4:4]
+	}
+	body := a.body[edge.Negotiate(r.Header.Get("Accept-Language"))]
+	if f.reason == edge.NotStarted || f.orderID != "" {
+		body = f.withDetails(body)
+	}
+	w.WriteHeader(a.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+	return nil
+}
+
+const tail = "}\n"
+
+func (f refusal) withDetails(body []byte) []byte {
+	b := make([]byte, 0, len(body)+160)
+	b = append(b, body[:len(body)-len(tail)]...)
+	if f.reason == edge.NotStarted {
+		b = append(b, `,"starts_at":`...)
+		b = strconv.AppendInt(b, f.startsAtMs, 10)
+	}
+	if f.orderID != "" {
+		b = append(b, `,"order_id":`...)
+		b = append(b, quoted(f.orderID)...)
+		b = append(b, `,"status_url":`...)
+		b = append(b, quoted(f.statusURL)...)
+	}
+	return append(b, tail...)
+}
+
+func needsRetryAfter(reason edge.Reason) bool {
+	return reason == edge.RateLimited || reason == edge.TooFrequent || reason == edge.Unavailable
+}
+
+// retrySeconds rounds up: a client that comes back a moment too early is refused again.
+func retrySeconds(d time.Duration) string {
+	s := int64((d + time.Second - 1) / time.Second)
+	switch {
+	case s <= 1:
+		return "1"
+	default:
+		return strconv.FormatInt(s, 10)
+	}
+}
+
+// accept answers 202 for an order that stands.
+func accept(w http.ResponseWriter, r *http.Request, prefix string, out edge.Outcome) error {
+	word := out.Status.Word()
+	note(r, out.Activity, edge.Accepted, word)
+	b := make([]byte, 0, 256)
+	b = append(b, `{"code":202,"order_id":`...)
+	b = append(b, quoted(out.OrderID)...)
+	b = append(b, `,"status":`...)
+	b = append(b, quoted(word)...)
+	if out.StatusReason != "" {
+		b = append(b, `,"reason":`...)
+		b = append(b, quoted(out.StatusReason)...)
+	}
+	b = append(b, `,"status_url":`...)
+	b = append(b, quoted(statusURL(prefix, out.Activity, out.OrderID))...)
+	b = append(b, '}', '\n')
+	writeJSON(w, r, http.StatusAccepted, b)
+	return nil
+}
+
+func statusURL(prefix string, activity int64, orderID string) string {
+	return prefix + "/" + strconv.FormatInt(activity, 10) + "/orders/" + orderID
+}
+
+// orderJSON is an order as its buyer sees it.
+type orderJSON struct {
+	OrderID  string `json:"order_id"`
+	Activity int64  `json:"activity_id"`
+	Item     int64  `json:"item_id"`
+	Quantity int64  `json:"quantity"`
+	Status   string `json:"status"`
+	Reason   string `json:"reason"`
+	Position *int64 `json:"position,omitempty"` // queued orders, where it is known
+}
+
+func viewJSON(v edge.OrderView) []byte {
+	o := orderJSON{
+		OrderID: v.OrderID, Activity: v.Activity, Item: v.Item, Quantity: v.Quantity,
+		Status: v.Status.Word(), Reason: v.Reason,
+	}
+	if v.Status == order.Queued && v.Position >= 0 {
+		o.Position = &v.Position
+	}
+	b, err := json.Marshal(o)
+	if err != nil { // numbers and strings only
+		panic(err)
+	}
+	return b
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, b []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(b)
+	}
+}
+
+// quoted is s as a JSON string.
+func quoted(s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			b, err := json.Marshal(s)
+			if err != nil {
+				panic(err)
+			}
+			return b
+		}
+	}
+	b := make([]byte, 0, len(s)+2)
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// isEarly says whether the request came as TLS early data, which anyone who recorded it can send again.
+func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
