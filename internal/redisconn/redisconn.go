@@ -7,6 +7,7 @@ package redisconn
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,6 +134,14 @@ func (c Config) Mode() string {
 	}
 }
 
+// quiet swallows what go-redis prints to stderr: a line per failed dial, which a Redis that is down turns into a flood. Every
+// failure reaches the caller as an error, and whoever polls Redis logs when it goes and when it comes back.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
 // New makes a client. It does not dial: the first command does.
 //
 // Hooks are left to the caller; the reservation ledger counts attempts with one.
@@ -139,6 +149,7 @@ func New(c Config) (redis.UniversalClient, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	silence()
 	var tc *tls.Config
 	if c.TLS {
 		tc = &tls.Config{MinVersion: tls.VersionTLS12}
