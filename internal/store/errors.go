@@ -66,8 +66,8 @@ const (
 	errDeadlock      = 1213
 	errNoSuchThread  = 1094
 	errSyntax        = 1064
+	errTableDenied   = 1142
 	errNoTable       = 1146
-	errReadOnly      = 1290
 	errDefiner       = 1449
 	errNeedSuper     = 1419
 	errChecksum      = 1020 // record has changed since last read (MariaDB, snapshot isolation)

@@ -14,6 +14,7 @@ import (
 type found struct {
 	version   int // of the last migration; 0: none
 	dirty     bool
+	hidden    bool // this user may not read the version
 	orders    bool
 	activity  bool
 	inventory struct {
@@ -44,17 +45,19 @@ func (s *Store) inspect(ctx context.Context) (f found, err error) {
 		err := r.Scan(&name, &kind, &engine)
 		tables[name] = [2]string{kind, engine.String}
 		return err
-	}, "SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN (?, ?, ?, ?)",
-		t.Orders, t.Activity, t.Inventory, t.Migrations)
+	}, "SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN (?, ?, ?)",
+		t.Orders, t.Activity, t.Inventory)
 	if err != nil {
 		return f, fmt.Errorf("look at the tables: %w", err)
 	}
-	if _, ok := tables[t.Migrations]; ok {
-		err := s.query(ctx, func(r *sql.Rows) error { return r.Scan(&f.version, &f.dirty) },
-			"SELECT version, dirty FROM "+quote(t.Migrations)+" LIMIT 1")
-		if err != nil {
-			return f, fmt.Errorf("read the schema's version: %w", err)
-		}
+	err = s.query(ctx, func(r *sql.Rows) error { return r.Scan(&f.version, &f.dirty) },
+		"SELECT version, dirty FROM "+quote(t.Migrations)+" LIMIT 1")
+	switch {
+	case number(err) == errNoTable:
+	case number(err) == errTableDenied: // which also stands for "no such table" to a user without any right to it
+		f.hidden = true
+	case err != nil:
+		return f, fmt.Errorf("read the schema's version: %w", err)
 	}
 	_, f.orders = tables[t.Orders]
 	_, f.activity = tables[t.Activity]
@@ -136,6 +139,8 @@ func (s *Store) judge(f found, newest int) error {
 	t := s.cfg.Tables
 	inv := f.inventory
 	switch {
+	case f.hidden && f.orders:
+		return fmt.Errorf("%w: this user may not read its version: GRANT SELECT on %s", ErrSchema, t.Migrations)
 	case f.dirty:
 		return fmt.Errorf("%w is dirty at version %d: that migration was interrupted; see by SHOW CREATE TABLE whether its one statement took effect, then UPDATE %s SET dirty = 0, version = %d if it did, or %d if it did not, and run migrate again (delete the row instead of version 0)",
 			ErrSchema, f.version, t.Migrations, f.version, f.version-1)
