@@ -14,6 +14,7 @@ func fake(id, user string, quantity int64) *order.Order {
 }
 
 func TestPlanIsAsIfOneByOne(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		stock := rnd.Int64N(6)
@@ -46,6 +47,7 @@ func TestPlanIsAsIfOneByOne(t *testing.T) {
 }
 
 func TestBatchRefusesWhatCanNeverBeAnOrder(t *testing.T) {
+	t.Parallel()
 	good := func() *order.Order {
 		id, _ := order.NewID()
 		return &order.Order{V: 1, ID: id, Activity: 1, User: "u", Item: 7, Quantity: 1, CreatedAtMs: 1}

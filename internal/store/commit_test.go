@@ -27,6 +27,7 @@ func through(t *testing.T, b *bench, change ...func(*Config)) (*bench, *faultpro
 }
 
 func TestE63_AmbiguousCommit(t *testing.T) {
+	t.Parallel()
 	commit := faultproxy.Contains("COMMIT")
 	for name, fault := range map[string]func(*faultproxy.Proxy, int) *faultproxy.Rule{
 		"reply withheld":         func(p *faultproxy.Proxy, n int) *faultproxy.Rule { return p.WithholdReply(commit, n) },
@@ -57,6 +58,7 @@ func TestE63_AmbiguousCommit(t *testing.T) {
 
 // Nothing can be looked up: the caller hears "unknown", and the next delivery finds out.
 func TestE63_UnknownStaysUnknown(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	s, p := through(t, b, func(c *Config) { c.Tries = 2 })
 	o := b.order("u1", 2)
@@ -73,6 +75,7 @@ func TestE63_UnknownStaysUnknown(t *testing.T) {
 
 // A COMMIT that is still under way elsewhere is waited for and not taken for lost.
 func TestE63_LookWaitsForTheOldSession(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10, func(c *Config) { c.LockWait, c.StatementTimeout = 5*time.Second, 20*time.Second })
 	o := b.order("u1", 2)
 	tx, err := b.db.BeginTx(t.Context(), nil)
@@ -110,6 +113,7 @@ func TestE63_LookWaitsForTheOldSession(t *testing.T) {
 // The network is gone in the middle of a transaction that holds the hot row: others go on as soon as the worker's own next
 // try, or the server's wait_timeout, ends the session that was left behind.
 func TestLostSessionDoesNotHoldTheRow(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	s, p := through(t, b, func(c *Config) { c.Tries = 3 })
 	s.land(b.order("u0", 1))
@@ -123,6 +127,7 @@ func TestLostSessionDoesNotHoldTheRow(t *testing.T) {
 }
 
 func TestKillSparesOtherServers(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	victim, err := b.session(t.Context())
 	if err != nil {

@@ -63,6 +63,7 @@ func (d document) run(b *bench, title string, values map[string]any) int64 {
 }
 
 func TestDocumentedSQL(t *testing.T) {
+	t.Parallel()
 	for page, without := range map[string]bool{"sql.md": false, "sql-without-triggers.md": true} {
 		t.Run(page, func(t *testing.T) {
 			d := readDocument(t, page)
@@ -128,6 +129,7 @@ func TestDocumentedSQL(t *testing.T) {
 
 // The accounts of docs/sql.md can do their work with exactly those privileges.
 func TestDocumentedPrivileges(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartMySQL(t, "--log-bin-trust-function-creators=1")
 	admin := &bench{Store: openStore(t, server.DSN("shop")), t: t, item: 7, activity: 70}
 	as := func(user string, grants ...string) *bench {

@@ -12,6 +12,7 @@ import (
 // The old primary turns read-only under the connections that are open: batches wait, none is decided, and all land once a
 // primary answers again.
 func TestE68_ReadOnly(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartMySQL(t)
 	admin := setupOn(t, server.DSN("shop"), 10)
 	admin.exec("CREATE USER worker@127.0.0.1 IDENTIFIED BY 'x'") // an administrator may write to a read-only server
@@ -54,6 +55,7 @@ func TestE68_ReadOnly(t *testing.T) {
 // The promoted replica is behind, by commits and perhaps by its clock: a touch moves the version past everything that Redis may
 // have seen, and landing the lost orders again is exact.
 func TestE103_LostCommits(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	kept, lost := b.orders(2, 1), b.orders(3, 1)
 	b.land(kept...)

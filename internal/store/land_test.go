@@ -18,6 +18,7 @@ import (
 )
 
 func TestLand(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	o := b.order("u1", 3)
 	o.Extra = json.RawMessage(`{"addr":"测试"}`)
@@ -42,6 +43,7 @@ func TestLand(t *testing.T) {
 }
 
 func TestLandOrdersOfSeveralActivities(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	one, two := b.order("u1", 1), b.order("u1", 2)
 	two.Activity++
@@ -50,6 +52,7 @@ func TestLandOrdersOfSeveralActivities(t *testing.T) {
 }
 
 func TestLandWiderThanOneStatement(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 5000)
 	all := b.orders(2500, 1)
 	l := b.land(all...)
@@ -64,6 +67,7 @@ func TestLandWiderThanOneStatement(t *testing.T) {
 }
 
 func TestLandUnknownItem(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	o := b.order("u1", 1)
 	o.Item = 8
@@ -87,6 +91,7 @@ func TestLandUnknownItem(t *testing.T) {
 
 // A statement fails half-way while another session holds the key: COMMIT must not keep the other half.
 func TestE61_LockTimeoutKeepsNoHalf(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10, func(c *Config) { c.Tries = 1 })
 	rival := b.order("u1", 1)
 	tx, err := b.db.BeginTx(t.Context(), nil)
@@ -113,6 +118,7 @@ func TestE61_LockTimeoutKeepsNoHalf(t *testing.T) {
 }
 
 func TestE62_Duplicates(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	first := b.order("u1", 2)
 	l := b.land(first)
@@ -141,6 +147,7 @@ func TestE62_Duplicates(t *testing.T) {
 
 // The row is the truth, whatever a message with the same id says.
 func TestLandRowDiffersFromMessage(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	o := b.order("u1", 2)
 	b.land(o)
@@ -154,6 +161,7 @@ func TestLandRowDiffersFromMessage(t *testing.T) {
 }
 
 func TestE64_ClientFoundRowsDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	for _, found := range []string{"true", "false"} {
 		b := setup(t, 3)
 		b.dsn += "&clientFoundRows=" + found
@@ -186,6 +194,7 @@ func TestE64_ClientFoundRowsDoesNotMatter(t *testing.T) {
 
 // A shop's stock column may be UNSIGNED, where stock - 1 raises 1690 at 0.
 func TestE65_UnsignedStock(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 1)
 	b.exec("DROP TABLE inventory")
 	b.exec("CREATE TABLE inventory (item_id INT UNSIGNED PRIMARY KEY, stock INT UNSIGNED NOT NULL, version BIGINT NOT NULL)")
@@ -198,6 +207,7 @@ func TestE65_UnsignedStock(t *testing.T) {
 
 // Many workers, one hot row, duplicates among them: deadlocks are retried, nothing is lost, the stock is exact.
 func TestE66_DeadlocksOnTheHotRow(t *testing.T) {
+	t.Parallel()
 	const workers, batches, size = 32, 4, 10
 	b := setup(t, 1000, func(c *Config) {
 		c.MaxConns, c.LockWait, c.Tries = workers, 10*time.Second, 50
@@ -229,6 +239,7 @@ func TestE66_DeadlocksOnTheHotRow(t *testing.T) {
 
 // Two workers hold the same partition for a while and land overlapping batches until the stock is gone.
 func TestOverlappingWorkers(t *testing.T) {
+	t.Parallel()
 	const stock, orders = 150, 400
 	b := setup(t, stock)
 	second := &bench{Store: openStore(t, b.dsn), t: t, item: b.item, activity: b.activity}
@@ -345,6 +356,7 @@ func TestE67_CancelFreesLocksAtOnce(t *testing.T) {
 }
 
 func TestE110_UsersAndIdsAreCompared_AsBytes(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	want(t, b.land(b.order("u1", 1), b.order("U1", 1), b.order("ü1", 1)), "CONFIRMED", "CONFIRMED", "CONFIRMED")
 	// Ids differ in case only in the database's eyes; the contract allows lower case alone.
@@ -363,6 +375,7 @@ func TestE110_UsersAndIdsAreCompared_AsBytes(t *testing.T) {
 }
 
 func TestE111_BatchThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	for range 2 { // the second time with the hint that stock is scarce
 		b := setup(t, 2)
 		want(t, b.land(b.order("u1", 1), b.order("u2", 3), b.order("u3", 1)), "CONFIRMED", "FAILED sold_out", "CONFIRMED")
@@ -382,6 +395,7 @@ func TestE111_BatchThatDoesNotFit(t *testing.T) {
 }
 
 func TestRowRefusedForGood(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	b.exec("ALTER TABLE orders ADD CONSTRAINT shop_rule CHECK (user_id <> 'banned'), MODIFY extra VARCHAR(20) NULL")
 	check := func(name string, bad *order.Order) {
@@ -412,6 +426,7 @@ func TestRowRefusedForGood(t *testing.T) {
 }
 
 func TestSchemaTroubleIsNeverADecision(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	b.exec("DROP TABLE orders")
 	_, err := b.Land(t.Context(), b.item, b.orders(1, 1))

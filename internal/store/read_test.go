@@ -13,6 +13,7 @@ import (
 )
 
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	o := *b.order(strings.Repeat("ü", 100)+"\xff", -4)
 	o.Extra = []byte("no json")
@@ -42,6 +43,7 @@ func TestRecord(t *testing.T) {
 }
 
 func TestReadLiveOrders(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 5000)
 	all := b.orders(25, 1)
 	other := b.order(all[0].User, 1)
@@ -81,6 +83,7 @@ func TestReadLiveOrders(t *testing.T) {
 }
 
 func TestSnapshotIsOneMoment(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 5000)
 	first := b.orders(1500, 1)
 	b.land(first...)
@@ -131,6 +134,7 @@ func TestSnapshotIsOneMoment(t *testing.T) {
 }
 
 func TestLockInventory(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	l, err := b.LockInventory(t.Context(), b.item, time.Minute)
 	if err != nil || l.Stock != 10 || l.Version == 0 {
@@ -177,6 +181,7 @@ func TestE71_LockIsBounded(t *testing.T) {
 }
 
 func TestActivities(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	ctx := t.Context()
 	stock := int64(5)
@@ -239,6 +244,7 @@ func TestActivities(t *testing.T) {
 }
 
 func TestActivitiesMadeAtOnceDoNotOverlap(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -262,6 +268,7 @@ func TestActivitiesMadeAtOnceDoNotOverlap(t *testing.T) {
 }
 
 func TestTouch(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	_, was, _, _ := b.Inventory(t.Context(), b.item)
 	stock, is, err := b.Touch(t.Context(), b.item)
@@ -277,6 +284,7 @@ func TestTouch(t *testing.T) {
 }
 
 func TestBinlogPosition(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	was, err := b.BinlogPosition(t.Context())
 	if err != nil {

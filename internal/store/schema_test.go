@@ -50,6 +50,7 @@ func (b *bench) check() string {
 }
 
 func TestMigrateAgainstAShop(t *testing.T) {
+	t.Parallel()
 	b := fresh(t, shopTables)
 	b.exec("CREATE TABLE orders (id INT PRIMARY KEY, live INT)")
 	b.exec("CREATE TABLE goods_stock (sku INT UNSIGNED NOT NULL PRIMARY KEY, name VARCHAR(20) NOT NULL, qty INT UNSIGNED NOT NULL) ENGINE=InnoDB")
@@ -98,6 +99,7 @@ func TestMigrateAgainstAShop(t *testing.T) {
 }
 
 func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	inventory := func(text string) func(*bench) {
 		return func(b *bench) { b.exec("CREATE TABLE inventory " + text) }
 	}
@@ -145,6 +147,7 @@ func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestMigrateGoesOnAfterARefusedStatement(t *testing.T) {
+	t.Parallel()
 	b := fresh(t)
 	files := []migration{{1, "orders", "CREATE TABLE orders (order_id INT PRIMARY KEY)"}, {2, "broken", "CREATE TABLE x (y NOTYPE)"}}
 	db, err := b.migrationPool()
@@ -166,6 +169,7 @@ func TestMigrateGoesOnAfterARefusedStatement(t *testing.T) {
 }
 
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	b := fresh(t)
 	done := make(chan error)
 	for range 4 {
@@ -182,6 +186,7 @@ func TestMigrateAtOnce(t *testing.T) {
 }
 
 func TestMigrateWithoutTriggers(t *testing.T) {
+	t.Parallel()
 	b := fresh(t, func(c *Config) { c.NoTriggers = true })
 	if err := b.Migrate(t.Context(), MigrateOptions{}); err != nil {
 		t.Fatal(err)
@@ -224,6 +229,7 @@ func TestMigrateWithoutTriggers(t *testing.T) {
 
 // Versions are UTC whatever the session's time zone, and activities are epoch milliseconds.
 func TestE70_TimeZones(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	for _, zone := range []string{"+00:00", "+08:00", "-11:30"} {
 		c, err := b.db.Conn(t.Context())
@@ -266,6 +272,7 @@ func TestE70_TimeZones(t *testing.T) {
 
 // The version moves forward whatever way the shop writes the row.
 func TestE104_StockRowWrittenAnew(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 10)
 	_, last, _, _ := b.Inventory(t.Context(), b.item)
 	for _, text := range []string{
@@ -291,6 +298,7 @@ func TestE104_StockRowWrittenAnew(t *testing.T) {
 }
 
 func TestE109_DeadOrdersStayDead(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 5)
 	o := b.order("u1", 2)
 	b.land(o)
@@ -336,6 +344,7 @@ func TestE109_DeadOrdersStayDead(t *testing.T) {
 }
 
 func TestE109_LongestStatusesStillGiveTheMessage(t *testing.T) {
+	t.Parallel()
 	b := setup(t, 5, func(c *Config) { c.Dead = []order.Status{order.Failed, "ABCDEFGHIJKLMNOP"} })
 	o := b.order("u1", 2)
 	b.land(o)
@@ -350,6 +359,7 @@ func TestE109_LongestStatusesStillGiveTheMessage(t *testing.T) {
 
 // The privilege for triggers is missing, and the account that made them goes.
 func TestE114_Triggers(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartMySQL(t)
 	admin := &bench{Store: openStore(t, server.DSN("shop")), t: t}
 	for _, text := range []string{
@@ -417,6 +427,7 @@ func TestE114_Triggers(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for key, change := range map[string]func(*Config){
 		"mysql.dsn":               func(c *Config) { c.DSN = "" },
 		"names no database":       func(c *Config) { c.DSN = "root@tcp(127.0.0.1:1)/" },
