@@ -68,8 +68,8 @@ func (w *work) free(ctx context.Context, buyers []ledger.Buyer) error {
 			dead = append(dead, row)
 		} else {
 			nowhere = append(nowhere, byOrder[id])
+			w.out.Drift = true // the other case may be a delay
 		}
-		w.out.Drift = true
 		w.out.add(Repair{Kind: BuyerFreed, Order: id, User: byOrder[id].User, Why: why})
 	}
 	if w.opt.DryRun {

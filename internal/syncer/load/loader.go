@@ -39,6 +39,7 @@ type Loader struct {
 type Report struct {
 	Activity int64        `json:"activity_id"`
 	Item     int64        `json:"item_id"`
+	Epoch    string       `json:"epoch"`
 	State    ledger.State `json:"state"`
 	Stock    int64        `json:"stock"`
 	Version  int64        `json:"version"`
@@ -112,7 +113,7 @@ func (l *Loader) prepare(ctx context.Context, a ledger.Activity, pause bool) (*p
 		return nil, err
 	}
 	p.epoch = begun.Epoch
-	p.report = Report{Activity: a.ID, Item: a.Item}
+	p.report = Report{Activity: a.ID, Item: a.Item, Epoch: begun.Epoch}
 	if !skip || pause {
 		if err := l.outwait(ctx); err != nil {
 			return nil, err

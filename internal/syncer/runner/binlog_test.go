@@ -12,12 +12,9 @@ import (
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
-// quiet compares so rarely that only the binlog can have done what a test sees.
-func quiet(c *runner.Config) { c.CompareInterval = time.Hour }
-
 func TestSaleReachesRedisByBinlogAlone(t *testing.T) {
 	t.Parallel()
-	b := synctest.New(t, quiet)
+	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(20)
 	_, h := b.Syncer()
 	b.Loaded(a, "")
@@ -37,7 +34,7 @@ func TestSaleReachesRedisByBinlogAlone(t *testing.T) {
 
 func TestRestockAndCancelReachRedis(t *testing.T) {
 	t.Parallel()
-	b := synctest.New(t, quiet)
+	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(2)
 	_, h := b.Syncer()
 	b.Loaded(a, "")
@@ -64,7 +61,7 @@ func TestRestockAndCancelReachRedis(t *testing.T) {
 
 func TestActivityTableReachesRedis(t *testing.T) {
 	t.Parallel()
-	b := synctest.New(t, quiet, func(c *runner.Config) { c.ActivityInterval = time.Hour })
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.ActivityInterval = time.Hour })
 	_, h := b.Syncer()
 	b.Ready(h)
 	a := b.Activity(5)
@@ -80,7 +77,7 @@ func TestActivityTableReachesRedis(t *testing.T) {
 }
 
 func TestLatency(t *testing.T) {
-	b := synctest.New(t, quiet)
+	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(5)
 	_, h := b.Syncer()
 	b.Loaded(a, "")

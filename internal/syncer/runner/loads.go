@@ -85,15 +85,22 @@ func (l *loads) waitsForItem(id int64) bool {
 	return ok
 }
 
-// seen notes under which epoch an activity is loaded, and says whether that is news.
+// seen notes under which epoch an activity is loaded, and says whether that is news. What this term loads itself is none.
 func (l *loads) seen(id int64, epoch string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.epochs[id] == epoch {
+	if l.epochs[id] == epoch || l.running[id] {
 		return false
 	}
 	l.epochs[id] = epoch
 	return true
+}
+
+// loaded notes the epoch of this term's own load.
+func (l *loads) loaded(id int64, epoch string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epochs[id] = epoch
 }
 
 // watch looks at the keys of every activity and loads what is not as it should be.
@@ -195,9 +202,7 @@ func (t *term) load(ctx context.Context, a ledger.Activity, why string) error {
 	switch {
 	case err == nil:
 		t.dir.Trust(a.ID)
-		if look, err := t.parts.Ledger.Inspect(ctx, a.ID); err == nil {
-			t.loads.seen(a.ID, look[0].Epoch) // our own; the stream goes back for what it missed
-		}
+		t.loads.loaded(a.ID, report.Epoch)
 		t.metrics.loaded(report)
 		log.Info("loaded", zap.String("because", why), zap.Any("report", report))
 	case ctx.Err() != nil:

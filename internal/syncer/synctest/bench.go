@@ -293,9 +293,17 @@ func (b *Bench) Land(settle bool) int {
 	if err != nil {
 		b.Fatal(err)
 	}
+	n := b.land(from, to, settle)
+	b.Commit(to)
+	return n
+}
+
+func (b *Bench) land(from, to map[int32]int64, settle bool) int {
+	b.Helper()
+	ctx := b.Context()
 	byItem := map[int64][]*order.Order{}
 	n := 0
-	err = b.Admin.Read(ctx, topic, from, to, func(_ int32, _ int64, _ time.Time, _, value []byte) error {
+	err := b.Admin.Read(ctx, b.Cfg.Kafka.Topics.Orders, from, to, func(_ int32, _ int64, _ time.Time, _, value []byte) error {
 		o, err := order.Decode(value)
 		if err != nil {
 			return err
@@ -316,8 +324,19 @@ func (b *Bench) Land(settle bool) int {
 			b.Settle(orders, l)
 		}
 	}
-	b.Commit(to)
 	return n
+}
+
+// Replay lands all of Kafka once more, as `seckill-worker replay` does.
+func (b *Bench) Replay() {
+	b.Helper()
+	b.worker.Lock()
+	defer b.worker.Unlock()
+	to, err := b.Admin.HighWater(b.Context(), b.Cfg.Kafka.Topics.Orders)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.land(nil, to, true)
 }
 
 // Settle settles a landing as the worker does.
@@ -467,3 +486,6 @@ func (b *Bench) Within(d time.Duration, f func(ctx context.Context) error) error
 	defer cancel()
 	return f(ctx)
 }
+
+// Quiet compares so rarely that only the binlog, and loads, can have done what a test sees.
+func Quiet(c *runner.Config) { c.CompareInterval = time.Hour }

@@ -1,0 +1,312 @@
+package compare_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/syncer/compare"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// run compares one activity without a syncer.
+func run(b *synctest.Bench, a ledger.Activity, dry bool) compare.Activity {
+	b.Helper()
+	r, err := b.Comparer.Run(b.Context(), []ledger.Activity{a}, compare.Options{DryRun: dry})
+	if err != nil {
+		b.Fatal(err)
+	}
+	one := r.Activities[0]
+	if one.Error != "" {
+		b.Fatalf("compare: %s", one.Error)
+	}
+	one.Alarms = append(one.Alarms, r.Alarms...)
+	return one
+}
+
+func kinds(a compare.Activity) string {
+	var out []string
+	for _, r := range a.Repairs {
+		out = append(out, string(r.Kind))
+	}
+	return strings.Join(out, " ")
+}
+
+func sale(t *testing.T, stock int64, options ...synctest.Option) (*synctest.Bench, ledger.Activity) {
+	t.Helper()
+	t.Parallel()
+	b := synctest.New(t, options...)
+	a := b.Activity(stock)
+	b.Load(a)
+	return b, a
+}
+
+func TestEqualSidesNeedNothing(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "u1", 1)
+	b.Land(true)
+	b.MustReserve(a, "u2", 2)
+	if r := run(b, a, false); len(r.Repairs) != 0 || r.Drift || len(r.Alarms) != 0 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestRedisBehindIsSettled(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Restock(a, 5)
+	if r := run(b, a, true); kinds(r) != "behind" || r.Drift {
+		t.Fatalf("dry run: %+v", r)
+	}
+	if s := b.Look(a); s.Stock != 10 {
+		t.Fatalf("a dry run changed the stock to %d", s.Stock)
+	}
+	run(b, a, false)
+	b.Equal(a)
+}
+
+// A row that was changed without its version, as when the trigger is missing, is mended and told.
+func TestEqualVersionOtherStock(t *testing.T) {
+	b, a := sale(t, 10)
+	dropTriggers(b)
+	b.Restock(a, 5)
+	r := run(b, a, false)
+	if kinds(r) != "stock" || !r.Drift || !strings.Contains(r.Repairs[0].Why, "trigger") {
+		t.Fatalf("%+v", r)
+	}
+	b.Equal(a)
+	b.Restock(a, compare.DefaultRepairCap+1)
+	if r := run(b, a, false); len(r.Repairs) != 0 || len(r.Alarms) == 0 || !strings.Contains(r.Alarms[0], "force") {
+		t.Fatalf("above the cap: %+v", r)
+	}
+	if s := b.Look(a); s.Stock != 15 {
+		t.Fatalf("stock %d was mended above the cap", s.Stock)
+	}
+}
+
+func dropTriggers(b *synctest.Bench) {
+	rows, err := b.Store.DB().QueryContext(b.Context(), "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE()")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var n string
+		if err := rows.Scan(&n); err != nil {
+			b.Fatal(err)
+		}
+		names = append(names, n)
+	}
+	for _, n := range names {
+		b.Exec("DROP TRIGGER `" + n + "`")
+	}
+}
+
+// E103: MySQL loses its last commits. Redis follows it, an alarm stands until the orders are landed again.
+func TestMySQLLosesCommits(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "kept", 1)
+	b.Land(true)
+	_, version, _, _ := b.Store.Inventory(t.Context(), a.Item)
+	for i := range 5 {
+		b.Buy(a, fmt.Sprintf("lost%d", i), 1)
+	}
+	b.Land(true)
+	// The replica that is promoted is five orders behind.
+	dropTriggers(b)
+	b.Exec("DELETE FROM orders WHERE user_id LIKE 'lost%'")
+	b.Exec("UPDATE inventory SET stock = 9, version = ? WHERE item_id = ?", version, a.Item)
+	r := run(b, a, false)
+	if !strings.HasPrefix(kinds(r), "ahead") || !r.Drift || !strings.Contains(strings.Join(r.Alarms, " "), "seckill-worker replay --since") {
+		t.Fatalf("%+v", r)
+	}
+	b.Equal(a)
+	full, err := b.Comparer.Run(t.Context(), []ledger.Activity{a}, compare.Options{})
+	if err != nil || full.LostOrders != 5 || full.Err() == nil {
+		t.Fatalf("the alarm does not stand: %+v, %v", full, err)
+	}
+	// Another process knows it too, and replaying what Kafka has ends it.
+	other := b.OpenParts(b.Cfg)
+	if r, err := other.Comparer.Run(t.Context(), []ledger.Activity{a}, compare.Options{}); err != nil || r.LostOrders != 5 {
+		t.Fatalf("another process: %+v, %v", r, err)
+	}
+	b.Replay()
+	full, err = b.Comparer.Run(t.Context(), []ledger.Activity{a}, compare.Options{})
+	if err != nil || full.LostOrders != 0 || full.LostSince != 0 {
+		t.Fatalf("after the replay: %+v, %v", full, err)
+	}
+	b.Equal(a)
+	if s := b.Stock(a); s != 4 {
+		t.Fatalf("stock %d after the replay, want 4", s)
+	}
+}
+
+func TestBuyersBothWays(t *testing.T) {
+	b, a := sale(t, 10)
+	missing := b.Buy(a, "missing", 1)
+	cancelled := b.Buy(a, "cancelled", 1)
+	b.Land(true)
+	b.Buy(a, "queued", 1)
+	b.Exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", cancelled.ID)
+	keys := ledger.KeysOf(a.ID)
+	b.Client().HDel(t.Context(), keys.Buyers, "missing")
+	b.Client().HSet(t.Context(), keys.Buyers, "ghost", "01900000-0000-7000-8000-000000000000")
+	r := run(b, a, false)
+	for _, want := range []string{"buyer_freed", "buyer_added", "behind"} {
+		if !strings.Contains(kinds(r), want) {
+			t.Errorf("repairs %q: no %s", kinds(r), want)
+		}
+	}
+	held, err := b.Ledger.BuyersOf(t.Context(), a.ID, []string{"missing", "cancelled", "ghost"})
+	if err != nil || held[0] != missing.ID || held[1] != "" || held[2] != "" {
+		t.Fatalf("buyers are %q (%v)", held, err)
+	}
+	if s := b.Look(a); s.Pending != 1 || s.LedgerLen != 1 || s.BuyersLen != 2 {
+		t.Fatalf("the queued order was touched: %+v", s)
+	}
+}
+
+// E92, E112: with the worker down, nothing is published again however old it is, and pending is not touched.
+func TestBacklogIsNotALoss(t *testing.T) {
+	b, a := sale(t, 100)
+	for i := range 50 {
+		b.Buy(a, fmt.Sprintf("u%d", i), 1)
+	}
+	old(t, b, a)
+	for range 3 {
+		r := run(b, a, false)
+		if len(r.Repairs) != 0 || r.Waiting != 50 {
+			t.Fatalf("repairs %q, %d waiting; want none and 50", kinds(r), r.Waiting)
+		}
+	}
+	if s := b.Look(a); s.Pending != 50 || s.Available != 50 {
+		t.Fatalf("pending %d, available %d; want 50 and 50", s.Pending, s.Available)
+	}
+	if n := b.Land(true); n != 50 {
+		t.Fatalf("%d records in kafka, want 50", n)
+	}
+	b.Equal(a)
+}
+
+// E87: a gateway died between reserving and publishing. The reservation is published again, once, under its own id.
+func TestUnpublishedIsPublished(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "other", 1)
+	b.Land(true)
+	o := b.MustReserve(a, "u", 3)
+	if r := run(b, a, false); len(r.Repairs) != 0 {
+		t.Fatalf("a young reservation was touched: %+v", r)
+	}
+	old(t, b, a)
+	if r := run(b, a, true); kinds(r) != "republished" {
+		t.Fatalf("dry run: %+v", r)
+	}
+	if r := run(b, a, false); kinds(r) != "republished" {
+		t.Fatalf("%+v", r)
+	}
+	for range 3 { // what was published is below no mark yet
+		if r := run(b, a, false); len(r.Repairs) != 0 {
+			t.Fatalf("published twice: %+v", r)
+		}
+	}
+	if n := b.Land(true); n != 1 {
+		t.Fatalf("%d records in kafka, want 1", n)
+	}
+	b.Equal(a)
+	rows, err := b.Store.Orders(t.Context(), []string{o.ID})
+	if err != nil || rows[o.ID].Status != order.Confirmed || rows[o.ID].Quantity != 3 {
+		t.Fatalf("order %+v (%v)", rows[o.ID], err)
+	}
+}
+
+// A settle that was lost is made good from MySQL, with the stock that goes with it: available never rises above the truth.
+func TestLostSettleIsSwept(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "u", 4)
+	b.Land(false)
+	old(t, b, a)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if s := b.Look(a); s.Available > 6 {
+					t.Errorf("available is %d, above the truth of 6", s.Available)
+					return
+				}
+			}
+		}
+	})
+	r := run(b, a, false)
+	close(stop)
+	wg.Wait()
+	if !strings.Contains(kinds(r), "settled") {
+		t.Fatalf("%+v", r)
+	}
+	b.Equal(a)
+}
+
+// Comparing all the time in the middle of a sale changes nothing that is right.
+func TestCompareDuringASale(t *testing.T) {
+	b, a := sale(t, 500, func(c *runner.Config) { c.Horizon = time.Second })
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				r := run(b, a, false)
+				for _, x := range r.Repairs {
+					if x.Kind != compare.Behind && x.Kind != compare.Settled {
+						t.Errorf("repaired %+v", x)
+					}
+				}
+			}
+		}
+	})
+	accepted := 0
+	for i := range 400 {
+		b.Buy(a, fmt.Sprintf("u%d", i), 1)
+		accepted++
+		if i%50 == 49 {
+			b.Land(i%100 == 99)
+		}
+	}
+	b.Land(true)
+	close(stop)
+	wg.Wait()
+	if got := b.Stock(a); got != int64(500-accepted) {
+		t.Fatalf("stock %d, want %d", got, 500-accepted)
+	}
+	testenv.Eventually(t, 10*time.Second, "lost settles to be swept", func() bool { return run(b, a, false).Ledger == 0 })
+	b.Equal(a)
+}
+
+// old waits until every reservation is older than the horizon.
+func old(t *testing.T, b *synctest.Bench, a ledger.Activity) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, "the reservations to grow old", func() bool {
+		s := b.Look(a)
+		entries, _, err := b.Ledger.ScanLedger(t.Context(), a.ID, 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if s.NowMs-e.ReservedAtMs <= b.Cfg.Horizon.Milliseconds() {
+				return false
+			}
+		}
+		return true
+	})
+}
