@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seckillgate/seckillgate/internal/order"
 )
@@ -63,6 +64,14 @@ func outcomeResult(o Outcome, nowMs int64) string {
 	return encodeResult(Result{
 		Status: o.Status, User: o.User, Item: o.Item, Quantity: o.Quantity, Reason: cleanReason(o.Reason),
 		Partition: -1, Offset: -1, AtMs: nowMs,
+	})
+}
+
+// tombstone is the result of an order that was given back before anything published it.
+func tombstone(user string, item, quantity int64) string {
+	return encodeResult(Result{
+		Status: order.Failed, Reason: order.ReasonReleased, User: user, Item: item, Quantity: quantity,
+		Partition: -1, Offset: -1, AtMs: time.Now().UnixMilli(),
 	})
 }
 

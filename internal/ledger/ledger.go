@@ -108,15 +108,12 @@ func (l *Ledger) settle(ctx context.Context, s Settlement, orders []Outcome) (Se
 
 // Release gives back a reservation that provably was never published, or fences one that may never have been made: its
 // tombstone stops a copy of the reserve call that is still on its way. maxAge is the publish budget: an older reservation
-// is kept, since the sweep may have published it. An error means that nothing is known; call again.
+// is kept, since the sweep may have published it. An error means that nothing is known, be it that the activity is
+// not loaded just now: call again.
 func (l *Ledger) Release(ctx context.Context, activity int64, r Reservation, maxAge time.Duration) (Released, error) {
 	k := KeysOf(activity)
-	tombstone := encodeResult(Result{
-		Status: order.Failed, Reason: order.ReasonReleased, User: r.User, Quantity: r.Quantity,
-		Partition: -1, Offset: -1, AtMs: time.Now().UnixMilli(),
-	})
 	a, err := l.reply(ctx, releaseScript, append(k.base(2), k.Result(r.Order), k.LastOrder(r.User)),
-		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone)
+		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone(r.User, 0, r.Quantity))
 	if err != nil {
 		return Kept, errorf(activity, "release order "+r.Order+" of", err)
 	}

@@ -14,6 +14,10 @@ type Load struct {
 	Epoch     string
 	BeganMs   int64 // Redis time
 	Survivors int64 // entries that the ledger still held
+	// Doubtful says that the survivors were made on another server, or before it lost writes. One that neither Kafka nor
+	// MySQL knows may be the reservation of an order that was released, and its buyer refused: it must be dropped
+	// (LoadDrop). On the same server it is one whose gateway died, and is kept (LoadEntries) for the sweep to publish.
+	Doubtful bool
 }
 
 // LoadBegin closes an activity (state recovering) under a new epoch and fences every earlier load of it. Keys of a wrong
@@ -25,7 +29,7 @@ func (l *Ledger) LoadBegin(ctx context.Context, a Activity) (Load, error) {
 	if err != nil {
 		return Load{}, errorf(a.ID, "begin the load of", err)
 	}
-	return Load{Epoch: epoch, BeganMs: r.num(0), Survivors: r.num(1)}, nil
+	return Load{Epoch: epoch, BeganMs: r.num(0), Survivors: r.num(1), Doubtful: r.num(2) == 1}, nil
 }
 
 // LoadOrders writes orders of MySQL: a live one holds its buyer, a dead one does not, each loses its ledger entry and gets
@@ -69,8 +73,29 @@ func (l *Ledger) LoadEntries(ctx context.Context, activity int64, epoch string, 
 	return nil
 }
 
-// LoadFinish opens the activity: stock and version (unless a settle brought newer ones meanwhile), pending as the sum of
-// the ledger, and the state (the stricter one, if it changed during the load).
+// LoadDrop drops survivors as if they had been released: see Load.Doubtful. It must come after the wait for the publish
+// budget and after Kafka and MySQL were read, so that nothing can publish them any more.
+func (l *Ledger) LoadDrop(ctx context.Context, activity int64, epoch string, entries []Entry) error {
+	k := KeysOf(activity)
+	for len(entries) > 0 {
+		part := entries[:min(slice, len(entries))]
+		entries = entries[len(part):]
+		keys := k.base(2 * len(part))
+		args := make([]any, 0, 3+3*len(part))
+		args = append(args, epoch, len(part), l.retentionMs)
+		for _, e := range part {
+			keys = append(keys, k.Result(e.Order), k.LastOrder(e.User))
+			args = append(args, e.Order, e.Quantity, tombstone(e.User, e.Item, e.Quantity))
+		}
+		if err := l.fenced(ctx, activity, loadDropScript, keys, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoadFinish opens the activity: stock and version, pending as the sum of the ledger, and the state (the stricter one, if it
+// changed during the load). What settled since the load's snapshot is not in it: the binlog must resume from before that.
 func (l *Ledger) LoadFinish(ctx context.Context, activity int64, epoch string, version, stock int64, state State) (Snapshot, error) {
 	switch state {
 	case Open, Paused, Closed:

@@ -24,6 +24,7 @@ var (
 	loadBeginScript   = newScript("load_begin")
 	loadOrdersScript  = newScript("load_orders")
 	loadEntriesScript = newScript("load_entries")
+	loadDropScript    = newScript("load_drop")
 	loadFinishScript  = newScript("load_finish")
 	activityScript    = newScript("activity")
 	recoveringScript  = newScript("recovering")

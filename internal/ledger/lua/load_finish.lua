@@ -9,18 +9,17 @@ for _, entry in ipairs(redis.call('HVALS', KEYS[4])) do
   sum = sum + q
 end
 redis.call('SET', KEYS[3], str(sum))
--- A settle that came in during the load may have brought a newer stock than the load's snapshot.
-if not a.version or not a.stock or int(ARGV[4]) >= a.version then
-  redis.call('SET', KEYS[1], ARGV[5])
-  redis.call('SET', KEYS[2], ARGV[4])
-end
+-- Unconditionally: nothing else sets them while the activity is not open, so what Redis has is older than the load's
+-- snapshot, or of a MySQL that has lost it.
+redis.call('SET', KEYS[1], ARGV[5])
+redis.call('SET', KEYS[2], ARGV[4])
 -- A change of state that came in during the load may be older or newer than the snapshot: the stricter one opens, and
 -- the binlog, which resumes from before the load, brings the last word.
 local rank = { open = 0, paused = 1, closed = 2 }
 local state = ARGV[6]
 if a.next and rank[a.next] and rank[a.next] > rank[state] then state = a.next end
 redis.call('HSET', KEYS[6], 'state', state, 'has_buyers', redis.call('HLEN', KEYS[5]) > 0 and '1' or '0')
-redis.call('HDEL', KEYS[6], 'next', 'why')
+redis.call('HDEL', KEYS[6], 'next', 'why', 'doubtful')
 a = read_activity()
 redis.call('PUBLISH', ARGV[1], table.concat({ ARGV[2], str(now_ms()), str(math.max(available(a), 0)), state }, US))
 return 1

@@ -5,7 +5,12 @@ local RELEASED, KEPT, DECIDED = 0, 1, 2
 local channel, activity, id, nonce, user = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local now = now_ms()
 local a = read_activity()
-local entry = redis.call('HGET', KEYS[4], id) -- a ledger of the wrong type fails the call: not answered, so unknown
+-- On a server that may have lost writes, or while it is being loaded, an entry that is not there proves nothing: the sweep may
+-- have published it before. Not answered is unknown, and the caller asks again.
+if not a.loaded or not same_server(a.server, a.epoch) then
+  return redis.error_reply('NOTLOADED activity ' .. activity .. ' cannot release now: ' .. (a.problem or a.state))
+end
+local entry = redis.call('HGET', KEYS[4], id)
 local result = redis.pcall('GET', KEYS[8])
 if type(result) ~= 'string' then result = nil end
 local ttl = keep_ms(a, now, ARGV[7])
@@ -25,21 +30,18 @@ if not q then return redis.error_reply('ERR ledger entry of ' .. id .. ' is not 
 if by ~= nonce or now - tonumber(ms) > tonumber(ARGV[6]) then return { KEPT, str(now) } end
 
 local units = tonumber(q)
-if a.pending and a.pending >= units then
-  redis.call('DECRBY', KEYS[3], q)
-elseif a.loaded then
+if units > a.pending then -- never clamped: see settle
   close_for_recovery(channel, activity, now, 'pending would fall below zero')
-  a.loaded = false
+  return redis.error_reply('NOTLOADED activity ' .. activity .. ': pending would fall below zero')
 end
+redis.call('DECRBY', KEYS[3], q)
 redis.call('HDEL', KEYS[4], id)
 redis.call('SET', KEYS[8], ARGV[8], 'PX', ttl)
 if redis.pcall('HGET', KEYS[5], user) == id then
   redis.call('HDEL', KEYS[5], user)
   redis.call('SET', KEYS[9], id, 'PX', ttl)
-  if redis.call('HLEN', KEYS[5]) == 0 and a.exists then redis.call('HSET', KEYS[6], 'has_buyers', '0') end
+  if redis.call('HLEN', KEYS[5]) == 0 then redis.call('HSET', KEYS[6], 'has_buyers', '0') end
 end
-if a.loaded then
-  a.pending = a.pending - units
-  redis.call('PUBLISH', channel, table.concat({ activity, str(now), str(math.max(available(a), 0)), '', id, 'FAILED' }, US))
-end
+a.pending = a.pending - units
+redis.call('PUBLISH', channel, table.concat({ activity, str(now), str(math.max(available(a), 0)), '', id, 'FAILED' }, US))
 return { RELEASED, str(now) }

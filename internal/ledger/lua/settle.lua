@@ -7,9 +7,10 @@ local n, channel, activity, version, stock = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local overwrite, retention = ARGV[6] == '1', ARGV[7]
 local now = now_ms()
 local a = read_activity()
--- What is not loaded needs no settling: the load that is to come reads the same rows from MySQL.
-if not a.exists then return { NOT_LOADED, str(now), '0', 0, 0 } end
-if a.problem and a.state ~= 'recovering' then return { NOT_LOADED, str(now), '0', 0, 0 } end
+-- What is not loaded needs no settling: the load reads the same rows from MySQL, or what it has not read the binlog brings
+-- again, from before the load on. Settling half of it meanwhile would be worse than none: an entry that is dropped while the
+-- stock that goes with it cannot be set yet is a unit to sell twice.
+if not a.loaded then return { NOT_LOADED, str(now), '0', 0, 0 } end
 
 local ids, users, result_keys = {}, {}, {}
 for i = 1, n do
@@ -18,10 +19,9 @@ for i = 1, n do
 end
 local held, live, results = {}, {}, {}
 if n > 0 then
-  held = redis.pcall('HMGET', KEYS[4], unpack(ids))
-  live = redis.pcall('HMGET', KEYS[5], unpack(users))
+  held = redis.call('HMGET', KEYS[4], unpack(ids))
+  live = redis.call('HMGET', KEYS[5], unpack(users))
   results = redis.call('MGET', unpack(result_keys))
-  if held.err or live.err then return { NOT_LOADED, str(now), '0', 0, 0 } end
 end
 
 local units, dropped, seen = 0, {}, {}
@@ -32,7 +32,7 @@ for i = 1, n do
     dropped[#dropped + 1] = ids[i]
   end
 end
-if a.loaded and units > a.pending then
+if units > a.pending then
   -- Clamping would hide an oversell. Close, and let the load count anew.
   close_for_recovery(channel, activity, now, 'pending would fall below zero')
   return { BROKEN, str(now), '0', 0, 0 }
@@ -41,7 +41,7 @@ end
 local ttl = keep_ms(a, now, retention)
 if #dropped > 0 then
   redis.call('HDEL', KEYS[4], unpack(dropped))
-  if a.pending and a.pending >= units then redis.call('DECRBY', KEYS[3], str(units)) end
+  redis.call('DECRBY', KEYS[3], str(units))
 end
 local event = { activity, str(now), '', '' }
 local freed = {}
@@ -62,19 +62,18 @@ for i = 1, n do
   event[#event + 1] = ids[i]
   event[#event + 1] = ARGV[at + 4]
 end
-if next(freed) and a.holders > 0 and redis.call('HLEN', KEYS[5]) == 0 then
+if next(freed) and redis.call('HLEN', KEYS[5]) == 0 then
   redis.call('HSET', KEYS[6], 'has_buyers', '0')
 end
 
--- During a load a missing version is left to the load, which reads it in one snapshot with the orders.
 local advanced = 0
-if version and version > 0 and a.version and version > a.version then
+if version and version > a.version then
   redis.call('SET', KEYS[1], stock)
   redis.call('SET', KEYS[2], ARGV[4])
   a.stock = tonumber(stock)
   advanced = 1
 end
-if a.loaded then a.pending = a.pending - units end
+a.pending = a.pending - units
 local left = available(a)
 if n > 0 or advanced == 1 then
   event[3] = str(math.max(left, 0))
