@@ -20,8 +20,7 @@ func (e *Edge) Admit(activity int64, idempotencyKey string) gate.Verdict {
 }
 
 func (e *Edge) admit(ctx context.Context, where repeatsAt, activity int64, key string) gate.Verdict {
-	now := time.Now()
-	v := e.gate.Judge(activity, now)
+	v := e.gate.Judge(activity, time.Now())
 	switch {
 	case v.Reason == Accepted:
 	case v.Reason == Unavailable:
@@ -31,7 +30,7 @@ func (e *Edge) admit(ctx context.Context, where repeatsAt, activity int64, key s
 			e.awaitView(ctx)
 			v = e.gate.Judge(activity, time.Now())
 		}
-	case (v.Reason == SoldOut || v.Reason == Ended) && e.repeats.may(where, activity, key, now):
+	case (v.Reason == SoldOut || v.Reason == Ended) && e.repeats.may(ctx, where, activity, key):
 		v.Reason = Accepted
 	}
 	if v.Reason == Unavailable {
@@ -92,9 +91,9 @@ func (r *repeats) took(activity int64, key string, now time.Time) {
 	}
 }
 
-func (r *repeats) may(where repeatsAt, activity int64, key string, now time.Time) bool {
+func (r *repeats) may(ctx context.Context, where repeatsAt, activity int64, key string) bool {
 	if key == "" || len(key) > order.MaxKeyBytes {
 		return false
 	}
-	return r.mine.has(r.hash(activity, key)) || r.limit.Allow(context.Background(), string(where)).OK
+	return r.mine.has(r.hash(activity, key)) || r.limit.Allow(ctx, string(where)).OK
 }

@@ -2,65 +2,15 @@ package edge
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strconv"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
-)
-
-// Request is one buyer's wish, as the caller read it: Order validates it.
-type Request struct {
-	Activity       int64
-	User           string
-	Quantity       int64 // from 1 to the activity's max_per_user
-	Extra          json.RawMessage
-	IdempotencyKey string            // at most 64 bytes; empty: none
-	Window         time.Duration     // user window; 0: none
-	Headers        map[string]string // Kafka headers, e.g. traceparent
-}
-
-// Outcome is the answer to a request. Reason is empty when the order was accepted.
-type Outcome struct {
-	HTTP         int
-	Reason       Reason
-	Activity     int64
-	OrderID      string       // accepted, and AlreadyOrdered
-	Status       order.Status // accepted: Queued, Processing, or what became of an earlier order
-	StatusReason string       // why an earlier order failed
-	Item         int64
-	Quantity     int64
-	StartsAtMs   int64         // NotStarted
-	RetryAfter   time.Duration // TooFrequent, Unavailable
-	Cause        Cause
-}
-
-// Cause says more about an outcome than the buyer hears, for logs and metrics. It is one of the constants below.
-type Cause string
-
-// Causes.
-const (
-	CauseGate        Cause = "gate"         // refused from memory
-	CauseInput       Cause = "input"        // the request is not valid
-	CauseProducer    Cause = "producer"     // kafka is not healthy: refused before reserving
-	CauseOverload    Cause = "overload"     // too many orders in work, or the gateway is closing
-	CauseTimings     Cause = "timings"      // the producer needs longer than the protocol's publish budget
-	CauseNotReserved Cause = "not_reserved" // provably nothing ran in redis
-	CauseScript      Cause = "script"       // the reserve script's decision
-	CauseUnknown     Cause = "unknown"      // the reserve call got no answer: decided in the background
-	CauseFence       Cause = "fence"        // refused, but a copy of the call may have reserved: not fenced yet
-	CausePublished   Cause = "published"    // kafka has it
-	CausePublishing  Cause = "publishing"   // not acknowledged within the request's budget
-	CauseNotSent     Cause = "not_sent"     // provably never handed to kafka: released, or left to the sweep
-	CauseUnconfirmed Cause = "unconfirmed"  // kafka may have it
-	CauseRepeat      Cause = "repeat"       // an earlier request made the order
 )
 
 // Bounds of the repeats of one reserve call.
@@ -128,45 +78,6 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 	return e.reserve(context.WithoutCancel(ctx), t, keep)
 }
 
-// orderID is a new one, or with an Idempotency-Key always the same one.
-func orderID(r *Request, a *ledger.Activity) (string, error) {
-	if r.IdempotencyKey != "" {
-		return order.DerivedID(r.Activity, r.User, r.IdempotencyKey, a.StartsAtMs), nil
-	}
-	return order.NewID()
-}
-
-// validate checks everything that a buyer sent, and puts extra into the compact form that the ledger takes.
-func validate(r *Request, maxPerUser int64) Reason {
-	if r.User == "" {
-		return NoUser
-	}
-	if order.ValidUser(r.User) != nil || !validKey(r.IdempotencyKey) || r.Window < 0 {
-		return BadRequest
-	}
-	if r.Quantity < 1 || r.Quantity > order.MaxQuantity || r.Quantity > maxPerUser {
-		return BadRequest
-	}
-	extra, err := order.CompactExtra(r.Extra)
-	if err != nil {
-		return BadRequest
-	}
-	r.Extra = extra
-	return Accepted
-}
-
-func validKey(key string) bool {
-	if len(key) > order.MaxKeyBytes || !utf8.ValidString(key) {
-		return false
-	}
-	for _, c := range key {
-		if unicode.IsControl(c) {
-			return false
-		}
-	}
-	return true
-}
-
 // reserve asks the ledger and acts on its decision.
 func (e *Edge) reserve(ctx context.Context, t *task, keep func()) Outcome {
 	t.began = time.Now()
@@ -227,15 +138,14 @@ func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.
 		o := refuse(&t.Request, AlreadyOrdered, CauseScript)
 		o.OrderID = d.LiveOrder
 		return e.fence(ctx, t, d, o, keep)
+	default:
+		o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
+		o.StartsAtMs = d.StartsAtMs // not started
+		if o.Reason == TooFrequent {
+			o.RetryAfter = d.RetryAfter
+		}
+		return e.fence(ctx, t, d, o, keep)
 	}
-	o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
-	switch d.Code {
-	case ledger.NotStarted:
-		o.StartsAtMs = d.StartsAtMs
-	case ledger.TooFrequent:
-		o.RetryAfter = d.RetryAfter
-	}
-	return e.fence(ctx, t, d, o, keep)
 }
 
 // reasonOf maps the script's refusals; what is not a statement about the sale or the buyer is unavailable.
@@ -251,8 +161,11 @@ func reasonOf(c ledger.Code) Reason {
 		return TooFrequent
 	case ledger.SoldOut:
 		return SoldOut
+	case ledger.WrongServer, ledger.TooLate, ledger.NotLoaded, ledger.IsRecovering, ledger.IsPaused, ledger.BadKey:
+		return Unavailable
+	default:
+		return Unavailable // a code of another version
 	}
-	return Unavailable
 }
 
 // fence makes sure that a refusal is true before it is told: when the call may have run more than once, another copy of it

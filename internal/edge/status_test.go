@@ -134,9 +134,9 @@ func TestStatusOfDerivedID(t *testing.T) {
 			if v, r := e.Status(t.Context(), q); r != Accepted || v.Status != order.Processing {
 				t.Fatalf("within the grace: %q %+v", r, v)
 			}
-			time.Sleep(time.Second)
+			advance(time.Second)
 		}
-		time.Sleep(2 * time.Second)
+		advance(2 * time.Second)
 		if _, r := e.Status(t.Context(), q); r != NotFound {
 			t.Fatalf("after it: %q", r)
 		}
@@ -303,7 +303,7 @@ func TestManyWaiters(t *testing.T) {
 			t.Errorf("one more long-poll answers at once: %q %+v", r, v)
 		}
 		w.set(func() { w.lookups, w.landeds = 0, 0 })
-		time.Sleep(20 * time.Second)
+		advance(20 * time.Second)
 		w.set(func() {
 			if w.lookups > 20*500+50 {
 				t.Errorf("%d looks in 20 s, want at most 500 a second", w.lookups)

@@ -245,6 +245,7 @@ func (g *Gate) Observe(activity int64, d ledger.Decision) {
 		kick(g.lookAt)
 	case ledger.IsPaused, ledger.IsEnded:
 		kick(g.lookAt)
+	default: // it concerns one buyer or order
 	}
 }
 
