@@ -213,6 +213,7 @@ func (c Config) Sarama() (*sarama.Config, error) {
 	}
 	if c.SASL.Mechanism != "" {
 		s.Net.SASL.Enable = true
+		s.Net.SASL.Version = sarama.SASLHandshakeV1
 		s.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
 		s.Net.SASL.User, s.Net.SASL.Password = c.SASL.User, c.SASL.Password
 		s.Net.SASL.SCRAMClientGeneratorFunc = scramClient(c.SASL.Mechanism)

@@ -99,12 +99,14 @@ func (c *conn) abort() {
 	_ = (*raw).Close()
 }
 
-// close ends the connection; c may be nil.
+// close ends the connection, on which no request may be running; c may be nil.
 func (c *conn) close() {
 	if c == nil {
 		return
 	}
-	c.abort() // first, for Close waits for a running request
+	if c.broken.Load() {
+		c.abort()
+	}
 	_ = c.broker.Close()
 }
 

@@ -32,7 +32,7 @@ type ProducerOptions struct {
 	// Topics are watched for health from the start, besides every topic that was sent to. Default: the orders topic.
 	Topics []string
 
-	linger func(batch int) // called before each attempt; tests only
+	beforeAttempt func() // called on the lane's goroutine; tests only
 }
 
 // Bounds of ProducerOptions.
@@ -179,7 +179,7 @@ func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, he
 	m := newMessage(key, value, headers)
 	if m.size > p.cfg.MaxMessageBytes {
 		p.unsent.Add(1)
-		return Ack{}, notSent("message of %d bytes is larger than kafka.max_message_bytes %d", m.size, p.cfg.MaxMessageBytes)
+		return Ack{}, notSent("%w: %d bytes, but max_message_bytes is %d", sarama.ErrMessageSizeTooLarge, m.size, p.cfg.MaxMessageBytes)
 	}
 	if n := p.inFlight.Add(1); n > int64(p.opt.MaxInFlight) {
 		p.inFlight.Add(-1)
@@ -306,7 +306,7 @@ func (p *Producer) lane(key laneKey) *lane {
 // finish settles a message: nobody touches it afterwards.
 func (p *Producer) finish(m *message, ack Ack, err error) {
 	m.ack, m.err = ack, err
-	close(m.done)
+	defer close(m.done)
 	p.inFlight.Add(-1)
 	switch {
 	case err == nil:

@@ -351,7 +351,7 @@ func TestE27SequenceRefusedByTheBroker(t *testing.T) {
 	var p *Producer
 	opt := second
 	var topic string
-	opt.linger = func(int) {
+	opt.beforeAttempt = func() {
 		if tamper { // on the lane's own goroutine
 			tamper = false
 			p.lanes[laneKey{topic, 0}].wire.sequence += 7

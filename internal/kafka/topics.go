@@ -217,7 +217,7 @@ func (a *Admin) judge(name string, info *topicInfo, settings map[string]string, 
 		add(Warning, "replication", "replication factor %d with min.insync.replicas %d: no broker may be missing; use replication factor 3", replicas, minISR)
 	}
 	if minISR > int64(replicas) {
-		add(Unsafe, "min_insync", "min.insync.replicas is %d with %d replicas: no order can ever be accepted; set it to 2 with replication factor 3", minISR, replicas)
+		add(Unsafe, "min_insync", "min.insync.replicas is %d with %d replicas: older brokers then accept no order at all; set it to 2 with replication factor 3", minISR, replicas)
 	}
 	if settings["unclean.leader.election.enable"] == "true" {
 		add(Unsafe, "unclean_leader", "unclean.leader.election.enable is true: a stale replica may take over and drop orders; set it to false")

@@ -125,8 +125,8 @@ func (l *lane) produce(ctx context.Context, batch []*message) (base int64, maybe
 	defer cancel()
 	records := recordBatch(batch)
 	for try := 0; ; try++ {
-		if l.p.opt.linger != nil {
-			l.p.opt.linger(len(batch))
+		if l.p.opt.beforeAttempt != nil {
+			l.p.opt.beforeAttempt()
 		}
 		one, cancel := context.WithTimeout(ctx, l.p.opt.attempt())
 		base, v, failed := l.attempt(one, records, maybe)
