@@ -83,7 +83,7 @@ func (s *Store) checkServer(ctx context.Context, all *findings) error {
 	if v := vars["log_bin"]; v != "ON" && v != "1" {
 		all.add(Unsafe, "log_bin", "the server writes no binary log, so that the syncer cannot follow it: start it with log_bin")
 	} else {
-		if v := vars["binlog_format"]; v != "ROW" {
+		if v, ok := vars["binlog_format"]; ok && v != "ROW" { // a server that no longer has the variable knows no other format
 			all.add(Unsafe, "binlog_format", "binlog_format is %s: SET GLOBAL binlog_format = 'ROW', and in the server's configuration", v)
 		}
 		if v := vars["binlog_row_image"]; v != "FULL" {

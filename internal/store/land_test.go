@@ -113,6 +113,20 @@ func TestE61_LockTimeoutKeepsNoHalf(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
+	// The other half: the rows are in, and the stock is locked.
+	held, err := b.LockInventory(t.Context(), b.item, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Land(t.Context(), b.item, orders); number(err) != errLockTimeout || !IsTransient(err) {
+		t.Fatalf("want 1205, transient: %v", err)
+	}
+	if n := b.count("SELECT COUNT(*) FROM orders"); n != 0 {
+		t.Fatalf("%d rows are left of a failed batch", n)
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
 	want(t, b.land(orders...), "CONFIRMED", "CONFIRMED", "CONFIRMED")
 	b.exact(10)
 }
