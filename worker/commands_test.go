@@ -177,10 +177,11 @@ func TestMigrateCreatesTopics(t *testing.T) {
 		t.Errorf("after the dry run: %v, want the topic still missing", err)
 	}
 	mustCommand(t, "migrate", "--create-topics", "--config", d.config)
-	if _, err := d.admin.HighWater(t.Context(), topic+"-new"); err != nil {
-		t.Errorf("after migrate: %v", err)
-	}
-	deleteTopic(t, d, topic+"-new")
+	defer deleteTopic(t, d, topic+"-new")
+	testenv.Eventually(t, 15*time.Second, "the topic is there", func() bool {
+		_, err := d.admin.HighWater(t.Context(), topic+"-new")
+		return err == nil
+	})
 }
 
 func readFile(t *testing.T, path string) string {

@@ -61,7 +61,7 @@ func (l *Lander) refuse(ctx context.Context, r refusal) (released bool, err erro
 	// What a row cannot do without. Any of the rest may be the very thing that is wrong.
 	readable := o != nil && order.ValidID(o.ID) && o.Activity > 0 && order.ValidUser(o.User) == nil
 	l.metrics.deadLetters.WithLabelValues(r.cause).Inc()
-	l.log.Error("record refused and written to the dead-letter topic", zap.String("topic", r.Topic),
+	l.log.Error("record can never become an order and is set aside", zap.String("topic", r.Topic),
 		zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Bool("reservation_settled", readable), zap.Error(r.why))
 	if !readable {
 		// Its reservation, if there was one, is not lost: the ledger has it, and the sweep publishes it again from there.
