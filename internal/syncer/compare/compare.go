@@ -97,7 +97,8 @@ type work struct {
 	opt       Options
 	proof     *proof
 	out       Activity
-	now       int64 // Redis time
+	now       int64  // Redis time
+	epoch     string // of the load that is compared
 	lostSince int64
 }
 
@@ -107,7 +108,7 @@ func (w *work) run(ctx context.Context) error {
 		return err
 	}
 	look := looks[0]
-	w.now = look.NowMs
+	w.now, w.epoch = look.NowMs, look.Epoch
 	switch {
 	case !look.Exists:
 		w.out.Skipped = "not in redis"

@@ -131,6 +131,12 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 	if err := w.settle(ctx, landed); err != nil {
 		return err
 	}
+	if len(landed) == len(old) {
+		return nil
+	}
+	if err := w.sameLoad(ctx); err != nil {
+		return err
+	}
 	for _, e := range old {
 		if _, there := rows[e.Order]; there {
 			continue
@@ -142,6 +148,19 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 		if err := w.republish(ctx, e); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// sameLoad refuses to go on when Redis changed servers, or was loaded anew, since the run looked: a replica that was promoted
+// meanwhile may show a reservation whose release it has lost, and publishing that would land an order that was refused.
+func (w *work) sameLoad(ctx context.Context) error {
+	looks, err := w.Ledger.Inspect(ctx, w.out.ID)
+	if err != nil {
+		return err
+	}
+	if !looks[0].SameServer || looks[0].Epoch != w.epoch {
+		return errors.New("redis changed while its reservations were looked at; the next run looks again")
 	}
 	return nil
 }

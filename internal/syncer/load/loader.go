@@ -47,6 +47,7 @@ type Report struct {
 	Orders   int          `json:"orders"`   // rows of MySQL
 	Buyers   int64        `json:"buyers"`   // live ones, and holders of open reservations
 	Kept     int          `json:"kept"`     // reservations that the ledger still had
+	Dropped  int          `json:"dropped"`  // reservations of another server that neither Kafka nor MySQL knows
 	Restored int          `json:"restored"` // reservations made again from Kafka
 	WaitMs   int64        `json:"wait_ms"`  // until nothing old could still happen
 	KafkaMs  int64        `json:"kafka_ms"` // reading records not landed
@@ -97,6 +98,7 @@ type prepared struct {
 	l              *Loader
 	activity       ledger.Activity
 	epoch          string
+	doubtful       bool // see ledger.Load
 	began          time.Time
 	version, stock int64
 	report         Report
@@ -112,7 +114,7 @@ func (l *Loader) prepare(ctx context.Context, a ledger.Activity, pause bool) (*p
 	if err != nil {
 		return nil, err
 	}
-	p.epoch = begun.Epoch
+	p.epoch, p.doubtful = begun.Epoch, begun.Doubtful
 	p.report = Report{Activity: a.ID, Item: a.Item, Epoch: begun.Epoch}
 	if !skip || pause {
 		if err := l.outwait(ctx); err != nil {
@@ -220,18 +222,34 @@ func (p *prepared) visible(ctx context.Context) error {
 	return nil // had once is enough
 }
 
-// entries puts back the reservations that the ledger kept, for their buyers' sake, and those that only Kafka knows.
+// entries puts back the reservations that the ledger kept, for their buyers' sake, and those that only Kafka knows. What a
+// server kept that may have lost writes, and that neither Kafka nor MySQL knows, may have been released before: it is dropped.
 func (p *prepared) entries(ctx context.Context, open map[string]ledger.Entry) error {
+	stayed := map[string]bool{}
 	for cursor := uint64(0); ; {
 		kept, next, err := p.l.Ledger.ScanLedger(ctx, p.activity.ID, cursor, 500)
 		if err != nil {
 			return err
 		}
+		var keep, drop []ledger.Entry
 		for _, e := range kept {
-			delete(open, e.Order)
+			_, published := open[e.Order]
+			switch {
+			case published:
+				stayed[e.Order] = true
+				fallthrough
+			case !p.doubtful:
+				keep = append(keep, e)
+			default:
+				drop = append(drop, e)
+			}
 		}
-		p.report.Kept += len(kept)
-		if err := p.l.Ledger.LoadEntries(ctx, p.activity.ID, p.epoch, kept); err != nil {
+		p.report.Kept += len(keep)
+		p.report.Dropped += len(drop)
+		if err := p.l.Ledger.LoadEntries(ctx, p.activity.ID, p.epoch, keep); err != nil {
+			return err
+		}
+		if err := p.l.Ledger.LoadDrop(ctx, p.activity.ID, p.epoch, drop); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {
@@ -242,7 +260,7 @@ func (p *prepared) entries(ctx context.Context, open map[string]ledger.Entry) er
 	for _, e := range open {
 		entries = append(entries, e)
 	}
-	p.report.Restored = len(entries)
+	p.report.Restored = len(entries) - len(stayed)
 	return p.l.Ledger.LoadEntries(ctx, p.activity.ID, p.epoch, entries)
 }
 
