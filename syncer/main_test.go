@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.KnownLeaks()...) }
+
+// command runs a command line as a user would, with a configuration file of the bench.
+func command(t *testing.T, b *synctest.Bench, in string, args ...string) (string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "syncer.yaml")
+	text := `
+redis: {addrs: [` + b.Server.Addr + `]}
+kafka: {brokers: [` + strings.Join(b.Cfg.Kafka.Brokers, ", ") + `], topics: {orders: ` + b.Cfg.Kafka.Topics.Orders + `}, group: ` + b.Cfg.Kafka.Group + `}
+mysql: {dsn: "` + b.Cfg.MySQL.DSN + `"}
+http: {listen: "off"}
+reserve_deadline: 200ms
+publish_budget: 500ms
+horizon: 1s
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetIn(strings.NewReader(in))
+	root.SetArgs(append([]string{"--config", path}, args...))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func must(t *testing.T, b *synctest.Bench, args ...string) string {
+	t.Helper()
+	out, err := command(t, b, "", args...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// The commands of a sale, beside a running daemon.
+func TestCommandsBesideADaemon(t *testing.T) {
+	b := synctest.New(t)
+	_, h := b.Syncer()
+	b.Ready(h)
+	id := testenv.ID()
+	num := strconv.FormatInt(id, 10)
+	must(t, b, "activity", "create", "--id", num, "--item", num, "--title", "Moon cakes", "--stock", "20", "--starts", "now",
+		"--ends", "+1h", "--max-per-user", "3", "--wait", "20s")
+	a, err := b.Store.Activity(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, b, "activity", "list"); !strings.Contains(out, "Moon cakes") {
+		t.Errorf("list:\n%s", out)
+	}
+	b.Buy(a, "u1", 2)
+	b.Land(true)
+	b.Buy(a, "u2", 3)
+	out := must(t, b, "status")
+	if !regexp.MustCompile(`open\s+18 / 18\s+equal\s+3\s+1\s`).MatchString(out) || !strings.Contains(out, b.Cfg.Name) {
+		t.Errorf("status:\n%s", out)
+	}
+	var st runner.Status
+	if err := json.Unmarshal([]byte(must(t, b, "status", "--json")), &st); err != nil || st.Activities[0].Pending != 3 || st.Leader != b.Cfg.Name {
+		t.Errorf("status --json: %+v, %v", st, err)
+	}
+	must(t, b, "activity", "pause", num, "--wait", "5s")
+	if _, code := b.Reserve(a, "u3", 1); code != ledger.IsPaused {
+		t.Errorf("code %d while paused", code)
+	}
+	must(t, b, "activity", "resume", num, "--wait", "5s")
+	if out := must(t, b, "compare", "--json"); !strings.Contains(out, `"activities"`) {
+		t.Errorf("compare --json:\n%s", out)
+	}
+	if out := must(t, b, "load", num); !strings.Contains(out, "pending 3") {
+		t.Errorf("load:\n%s", out)
+	}
+	if out, err := command(t, b, "no\n", "force", num); err == nil || !strings.Contains(out, "before:") {
+		t.Errorf("force without a yes: %v\n%s", err, out)
+	}
+	out, err = command(t, b, "yes\n", "force", num)
+	if err != nil || !strings.Contains(out, "after:") || !strings.Contains(out, "was locked for") {
+		t.Errorf("force: %v\n%s", err, out)
+	}
+	if s := b.Look(a); !s.Loaded || s.Pending != 3 || s.Stock != 18 || s.BuyersLen != 2 {
+		t.Errorf("after force: %+v", s)
+	}
+	b.Land(true)
+	b.Equal(a)
+	must(t, b, "activity", "close", num, "--wait", "5s")
+	if out := must(t, b, "compare", "--dry-run", num); !strings.Contains(out, "equal") {
+		t.Errorf("compare:\n%s", out)
+	}
+}
+
+func TestCommandsWithoutADaemon(t *testing.T) {
+	b := synctest.New(t)
+	a := b.Activity(5)
+	num := strconv.FormatInt(a.ID, 10)
+	must(t, b, "load", num)
+	c, err := b.Ledger.Catalogue(t.Context())
+	if err != nil || c.Activities[a.ID] != a || c.Timings != b.Cfg.Timings() {
+		t.Fatalf("catalogue %+v, %v", c, err)
+	}
+	if out, err := command(t, b, "", "status"); err == nil || !strings.Contains(out, "none") {
+		t.Errorf("status without a leader: %v\n%s", err, out)
+	}
+	if out := must(t, b, "config", "check"); !strings.Contains(out, "run would start") || strings.Contains(out, "seckill:seckill") {
+		t.Errorf("config check:\n%s", out)
+	}
+}
+
+// E13: a Redis that may evict keys is refused, with the remedy.
+func TestEvictionIsRefused(t *testing.T) {
+	b := synctest.New(t)
+	b.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
+	if out, err := command(t, b, "", "config", "check"); err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := command(t, b, "", "run"); err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	from := time.UnixMilli(1_900_000_000_000)
+	for text, want := range map[string]int64{
+		"+5s": 1_900_000_005_000, "1900000000123": 1_900_000_000_123, "2030-03-17T17:46:40Z": 1_900_000_000_000,
+		"2030-03-18T01:46:40+08:00": 1_900_000_000_000,
+	} {
+		if got, err := parseTime("--starts", text, from); err != nil || got != want {
+			t.Errorf("%s: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "+", "+x", "-5s", "tomorrow", "2030-03-17 17:46:40", "1900000000"} {
+		if got, err := parseTime("--starts", text, from); err == nil {
+			t.Errorf("%q is taken for %d", text, got)
+		}
+	}
+}
+
+// The sample is valid, and what it shows as defaults are the defaults.
+func TestSampleConfiguration(t *testing.T) {
+	sample, err := os.ReadFile("seckill-syncer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := loadSettings("seckill-syncer.yaml", needRedis, needKafka, needMySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(t.TempDir(), "full.yaml")
+	if err := os.WriteFile(full, regexp.MustCompile(`(?m)^(\s*)#(\w+:)`).ReplaceAll(sample, []byte("$1$2")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := loadSettings(full, needRedis, needKafka, needMySQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Redis' client fills in its own defaults; an empty list is none.
+	plain.Redis, plain.Accept = all.Redis, all.Accept
+	want, got := explained(t, plain), explained(t, all)
+	if want != got {
+		t.Errorf("with every default written out:\n%s\nwithout:\n%s", got, want)
+	}
+}
+
+func explained(t *testing.T, s *settings) string {
+	t.Helper()
+	b, err := json.Marshal(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

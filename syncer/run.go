@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/telemetry"
+)
+
+func newRun(load loader) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Follow MySQL until told to stop",
+		Long: `Run takes part in the election of a leader. The leader follows the binlog, keeps the catalogue of
+activities equal to MySQL's activity table, loads activities that Redis does not have or whose keys
+cannot be trusted, compares both sides every compare_interval, and sweeps old reservations. It ends
+on SIGTERM or SIGINT, having kept its position and given up the lease; another one takes over at
+once, or within lease_ttl (5 s) of a kill.
+
+At the start it checks Redis, MySQL, the binlog and Kafka and logs one line per finding. What may
+lose or oversell orders refuses the start (exit code 78) unless its name is listed under accept. A
+system that does not answer is waited for.
+
+On http.listen (127.0.0.1:9302):
+  /livez     200 while the process runs
+  /readyz    200 while it stands by, or leads and all is well; 503 with the reasons
+  /metrics   Prometheus figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load(needRedis, needKafka, needMySQL)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), s)
+		},
+	}
+}
+
+func run(ctx context.Context, s *settings) (err error) {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }()
+	for _, name := range config.UnknownEnv(&s.Config) {
+		log.Warn("environment variable is not a key of the syncer and was ignored", zap.String("name", name))
+	}
+	p, err := s.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+
+	health := new(telemetry.Health)
+	health.Set("checks", errors.New("start-up checks are not done yet"))
+	registry := telemetry.NewRegistry("syncer")
+	metrics := runner.NewMetrics(registry)
+	server := telemetry.NewServer(s.HTTP, health, registry, log)
+	if err := server.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		err = errors.Join(err, server.Stop(ctx))
+	}()
+	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		telemetry.Watchdog(watchCtx, func() error { return nil })
+	}()
+	defer func() { endWatch(); <-watched }()
+	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
+
+	if err := awaitChecks(ctx, checks(p), s.Accept, health, log); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	syncer := runner.New(p, health, metrics)
+	syncer.Start()
+	log.Info("running for the lease", zap.String("version", version()), zap.String("name", s.Name), zap.String("http", server.Addr()))
+	<-ctx.Done()
+	log.Info("stopping")
+	_ = telemetry.Notify("STOPPING=1")
+	syncer.Stop()
+	return nil
+}
+
+// awaitChecks runs the start-up checks until each system has answered, and refuses what is unsafe.
+func awaitChecks(ctx context.Context, checks []check, accept []string, health *telemetry.Health, log *zap.Logger) error {
+	pause := time.Second
+	for len(checks) > 0 {
+		var waiting []check
+		var unreached []error
+		for _, c := range checks {
+			found, errs := runChecks(ctx, []check{c})
+			for _, f := range found {
+				write := log.Info
+				if f.level != "info" {
+					write = log.Warn
+				}
+				write(f.text, zap.String("check", f.system+"/"+f.name), zap.String("level", f.level))
+			}
+			if err := refusal(found, accept); err != nil {
+				return err
+			}
+			if len(errs) > 0 {
+				waiting, unreached = append(waiting, c), append(unreached, errs...)
+			}
+		}
+		if checks = waiting; len(checks) == 0 {
+			break
+		}
+		err := errors.Join(unreached...)
+		health.Set("checks", err)
+		log.Warn("waiting for a system before the work begins", zap.Duration("pause", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+			pause = min(2*pause, 10*time.Second)
+		}
+	}
+	health.Set("checks", nil)
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/telemetry"
+)
+
+// settings is the whole configuration. seckill-syncer.yaml beside this file has every key with its meaning.
+type settings struct {
+	runner.Config `yaml:",inline"`
+}
+
+// loader reads the configuration; the addresses of systems that are not named may be missing.
+type loader func(need ...system) (*settings, error)
+
+// system is something that a command may need the address of.
+type system int
+
+const (
+	needRedis system = iota
+	needKafka
+	needMySQL
+)
+
+// loadSettings reads the file, if there is one, and the environment.
+func loadSettings(path string, need ...system) (*settings, error) {
+	cfg := &runner.Config{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9302"}}
+	if !slices.Contains(need, needRedis) {
+		cfg.Redis.Addrs = []string{"redis.invalid:6379"}
+	}
+	if !slices.Contains(need, needKafka) {
+		cfg.Kafka.Brokers = []string{"kafka.invalid:9092"}
+	}
+	if !slices.Contains(need, needMySQL) {
+		cfg.MySQL.DSN = "nobody@tcp(mysql.invalid:3306)/none"
+	}
+	if err := config.Load(path, cfg); err != nil {
+		return nil, fmt.Errorf("%w: configuration: %w", errRefused, err)
+	}
+	return &settings{*cfg}, nil
+}
+
+// logger builds the log.
+func (s *settings) logger() (*zap.Logger, error) {
+	log, err := s.Log.Logger()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return log, nil
+}
+
+// quiet is the log of a one-shot command, whose output says what happened: only warnings and worse.
+func (s *settings) quiet() (*zap.Logger, error) {
+	log, err := s.logger()
+	if err != nil {
+		return nil, err
+	}
+	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel)), nil
+}
+
+// open makes the parts of a command; the returned function closes them.
+func (s *settings) open(ctx context.Context, log *zap.Logger) (*runner.Parts, error) {
+	p, err := runner.Open(ctx, s.Config, log)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return p, nil
+}
+
+// oneShot opens the parts, runs a command on them and closes them.
+func (s *settings) oneShot(ctx context.Context, run func(*runner.Parts) error) (err error) {
+	log, err := s.quiet()
+	if err != nil {
+		return err
+	}
+	p, err := s.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	return run(p)
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+)
+
+func newStatus(load loader) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status [ACTIVITY...]",
+		Short: "Show both sides of every activity, the binlog and the leader",
+		Long: `Status asks Redis and MySQL, and shows what the leader told of itself. STOCK and VERSION are Redis'
+and MySQL's; where the versions differ Redis is following. DRIFT means a difference that no delay
+explains: equal versions with another stock, or Redis ahead of MySQL. It ends with 1 when there is
+no leader, or the leader says that something is wrong.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args)
+			if err != nil {
+				return err
+			}
+			s, err := load(needRedis, needMySQL)
+			if err != nil {
+				return err
+			}
+			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+				st, err := p.Status(cmd.Context(), ids...)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(st)
+				}
+				if err := printStatus(cmd.OutOrStdout(), st); err != nil {
+					return err
+				}
+				switch {
+				case st.Leader == "":
+					return fmt.Errorf("no syncer leads: start `seckill-syncer run`")
+				case st.Problem != "":
+					return fmt.Errorf("the leader says: %s", st.Problem)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, and end with 0 whatever it says")
+	return cmd
+}
+
+func printStatus(out io.Writer, s *runner.Status) error {
+	if err := printActivities(out, s); err != nil {
+		return err
+	}
+	leader := s.Leader
+	if leader == "" {
+		leader = "none"
+	}
+	fmt.Fprintf(out, "\nleader   %s\n", leader)
+	lag := "not known"
+	switch {
+	case s.Binlog.CaughtUp:
+		lag = "caught up"
+	case s.Binlog.LagMs >= 0:
+		lag = fmt.Sprintf("%.1f s behind", float64(s.Binlog.LagMs)/1000)
+	}
+	fmt.Fprintf(out, "binlog   %s, %s\n", s.Binlog.Kept, lag)
+	if !s.Binlog.CaughtUp {
+		fmt.Fprintf(out, "         mysql is at %s\n", s.Binlog.Server)
+	}
+	if s.ComparedMs > 0 {
+		fmt.Fprintf(out, "compared %s ago\n", ago(s.AtMs-s.ComparedMs))
+	}
+	if !s.Catalogue {
+		fmt.Fprintln(out, "redis has no catalogue: every activity answers 503")
+	}
+	return nil
+}
+
+func printActivities(out io.Writer, s *runner.Status) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ACTIVITY\tITEM\tSTATE\tSTOCK\tVERSION\tPENDING\tLEDGER\tOLDEST\tBUYERS\tDRIFT\tLAST REPAIR")
+	for _, a := range s.Activities {
+		version := "equal"
+		if a.Redis.Version != a.MySQL.Version {
+			version = fmt.Sprintf("%d / %d", a.Redis.Version, a.MySQL.Version)
+		}
+		oldest, drift, repair := "-", "no", "-"
+		if a.Ledger > 0 {
+			oldest = ago(a.OldestMs)
+		}
+		if a.Drift {
+			drift = "YES"
+		}
+		if a.LastRepair != nil {
+			repair = fmt.Sprintf("%s %s ago", a.LastRepair.Kind, ago(s.AtMs-a.LastRepair.AtMs))
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%d / %d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n", a.ID, a.Item, state(a, s.AtMs), a.Redis.Stock, a.MySQL.Stock,
+			version, a.Pending, a.Ledger, oldest, a.Buyers, drift, repair)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, a := range s.Activities {
+		if a.Problem != "" {
+			fmt.Fprintf(out, "activity %d: %s\n", a.ID, a.Problem)
+		}
+	}
+	return nil
+}
+
+// state is one word for people.
+func state(a runner.ActivityStatus, now int64) string {
+	switch {
+	case a.StateRedis == "":
+		return a.StateMySQL + " (not loaded)"
+	case a.StateRedis != a.StateMySQL:
+		return a.StateRedis + " (mysql: " + a.StateMySQL + ")"
+	case a.StateMySQL == "open" && now < a.StartsAtMs:
+		return "not started"
+	case a.StateMySQL == "open" && now >= a.EndsAtMs:
+		return "ended"
+	}
+	return a.StateMySQL
+}
+
+func ago(ms int64) string {
+	return (time.Duration(ms) * time.Millisecond).Truncate(100 * time.Millisecond).String()
+}
