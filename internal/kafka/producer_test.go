@@ -175,6 +175,28 @@ func TestContextEndsTheWait(t *testing.T) {
 	}
 }
 
+// What has not been handed over after three fifths of the budget is refused, so that what is handed over has time for an attempt.
+func TestQueuedMessageIsRefusedWhileThereIsTime(t *testing.T) {
+	t.Parallel()
+	opt := ProducerOptions{Budget: 2 * time.Second}
+	b := setup(t, 1, opt)
+	b.mustPublish(1)
+	rule := b.proxy.WithholdReply(faultproxy.KafkaRequest(faultproxy.KafkaProduce), 100)
+	first := make(chan error, 1)
+	go func() {
+		_, _, _, err := b.publish(1)
+		first <- err
+	}()
+	<-rule.Seen()
+	_, _, took, err := b.publish(1)
+	if !errors.Is(err, ErrNotSent) || took > opt.Budget*7/10 {
+		t.Errorf("%v after %v, want %v after %v", err, took, ErrNotSent, opt.Budget*3/5)
+	}
+	if err := <-first; err == nil || errors.Is(err, ErrNotSent) {
+		t.Errorf("the one on the wire: %v, want unknown", err)
+	}
+}
+
 func TestE23HealthFlipsWithinASecond(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, ProducerOptions{})
