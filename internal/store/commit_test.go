@@ -48,6 +48,11 @@ func TestE63_AmbiguousCommit(t *testing.T) {
 			if l.Stock != 7 {
 				t.Fatalf("stock %d, want 7", l.Stock)
 			}
+			rows, err := b.Orders(t.Context(), ids(orders)) // what was told is there, before anything is delivered again
+			if err != nil || len(rows) != 4 || rows[orders[0].ID].Dead {
+				t.Fatalf("%d rows: %v", len(rows), err)
+			}
+			b.exact(10)
 			p.Heal() // a late COMMIT arrives now
 			b.unlocked(time.Second)
 			want(t, b.land(orders...), "CONFIRMED", "CONFIRMED", "CONFIRMED", "FAILED sold_out")

@@ -93,7 +93,7 @@ func (b *bench) orders(n int, quantity int64) []*order.Order {
 	b.t.Helper()
 	all := make([]*order.Order, n)
 	for i := range all {
-		all[i] = b.order(fmt.Sprintf("u%d", users.Add(1)), quantity)
+		all[i] = b.order(fmt.Sprintf("buyer%d", users.Add(1)), quantity)
 	}
 	return all
 }
