@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 )
@@ -48,6 +49,9 @@ func run(ctx context.Context, s *settings) (err error) {
 	}
 	defer func() { _ = log.Sync() }()
 	for _, name := range config.UnknownEnv(s) {
+		if name == crashpoint.Env {
+			continue
+		}
 		log.Warn("environment variable is not a key of the worker and was ignored", zap.String("name", name))
 	}
 	p, err := s.open(ctx, log)
