@@ -81,8 +81,9 @@ func isScalar(t reflect.Type) bool {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
 		return true
+	default:
+		return p.Implements(textType)
 	}
-	return p.Implements(textType)
 }
 
 // parse fills a scalar.

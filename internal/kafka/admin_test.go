@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func TestReadEndsBehindMarkersAndGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, _, err := tx.SendMessage(&sarama.ProducerMessage{Topic: b.topic, Value: sarama.StringEncoder(fmt.Sprint(i))}); err != nil {
+			if _, _, err := tx.SendMessage(&sarama.ProducerMessage{Topic: b.topic, Value: sarama.StringEncoder(strconv.Itoa(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -53,8 +53,9 @@ func judgeAnswer(code sarama.KError) verdict {
 	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch,
 		sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping, sarama.ErrDuplicateSequenceNumber:
 		return newIdentity
+	default:
+		return perhaps
 	}
-	return perhaps
 }
 
 // hopeless says that trying to connect again at once will not help: a person has to change something.

@@ -219,7 +219,7 @@ func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, he
 
 // enqueue finds the message's lane, waiting for the topic's metadata if it is not known yet.
 func (p *Producer) enqueue(ctx context.Context, topic string, m *message, tooLate <-chan time.Time) error {
-	p.Start()
+	p.Start() //nolint:contextcheck // the watcher and the lanes outlive the message; Close ends them
 	t := p.watched(topic)
 	if t == nil {
 		return notSent("the producer is closed")
@@ -238,7 +238,7 @@ func (p *Producer) enqueue(ctx context.Context, topic string, m *message, tooLat
 			return notSent("topic %q: %w", topic, context.Cause(ctx))
 		}
 	}
-	l := p.lane(laneKey{topic, Partition(m.key, t.partitions.Load())})
+	l := p.lane(laneKey{topic, Partition(m.key, t.partitions.Load())}) //nolint:contextcheck // as above
 	if l == nil {
 		return notSent("the producer is closed")
 	}

@@ -42,7 +42,7 @@ func TestPromisesUnderRandomFaults(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(1, uint64(testenv.ID()))) //nolint:gosec // faults need no secrecy
+	rng := rand.New(rand.NewPCG(1, uint64(testenv.ID())))
 	until := time.Now().Add(8 * time.Second)
 	for time.Now().Before(until) {
 		moment := time.Duration(rng.IntN(500)) * time.Millisecond

@@ -145,6 +145,7 @@ func (l *lane) produce(ctx context.Context, batch []*message) (base int64, maybe
 			}
 		case perhaps:
 			maybe = true
+		case notAppended:
 		}
 		if v != newIdentity {
 			l.wire.doubt()
