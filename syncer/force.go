@@ -59,9 +59,7 @@ with 0 only if every activity was forced.`,
 				var failed []error
 				for _, id := range ids {
 					r, err := p.Loader.Force(cmd.Context(), id, bound)
-					if err == nil {
-						err = afterLoad(cmd.Context(), p, id)
-					}
+					err = errors.Join(err, afterLoad(cmd.Context(), p, id)) // also where it was opened without the lock
 					if err != nil {
 						failed = append(failed, fmt.Errorf("activity %d: %w", id, err))
 						continue

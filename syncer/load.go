@@ -68,7 +68,7 @@ func afterLoad(ctx context.Context, p *runner.Parts, id int64) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.Comparer.Run(ctx, wanted, compare.Options{})
+	r, err := p.Comparer.Run(ctx, wanted, compare.Options{Young: true})
 	if err != nil {
 		return err
 	}

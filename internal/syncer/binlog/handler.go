@@ -62,7 +62,12 @@ func (h *handler) unparsed(query string) {
 		ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
 		defer cancel()
 		tables, err := readTables(ctx, h.stream.db, h.stream.dsn.DBName, h.stream.tables)
-		if err == nil && fingerprint(tables) == h.schema {
+		switch {
+		case errors.Is(err, errNoTable):
+		case err != nil: // not known now: the stream begins again before the statement
+			_ = h.fail(fmt.Errorf("read the columns after a statement that was not understood: %w", err))
+			return
+		case fingerprint(tables) == h.schema:
 			return
 		}
 	case emptying:

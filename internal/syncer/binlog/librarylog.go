@@ -69,6 +69,9 @@ const (
 	emptying            // taken its rows away
 )
 
+// drops are the clauses of ALTER TABLE that may do the same.
+var drops = regexp.MustCompile(`(?is)\b((DROP|TRUNCATE|EXCHANGE)\s+PARTITION|(DISCARD|IMPORT)\s+TABLESPACE)\b`)
+
 // drains are the statements that may take rows away without changing a column.
 var drains = regexp.MustCompile(`(?is)^\s*(/\*.*?\*/\s*|#[^\n]*\n\s*|--[^\n]*\n\s*)*(TRUNCATE|DROP|RENAME|CREATE\s+OR\s+REPLACE)\b`)
 
@@ -79,7 +82,7 @@ func (h *handler) judge(query string) verdict {
 	q := strings.ToLower(query)
 	for _, t := range h.stream.tables.names() {
 		if strings.Contains(q, strings.ToLower(t)) {
-			if drains.MatchString(query) || strings.Contains(q, "partition") || strings.Contains(q, "tablespace") {
+			if drains.MatchString(query) || drops.MatchString(query) {
 				return emptying
 			}
 			return columnsOnly

@@ -56,6 +56,9 @@ type Comparer struct {
 // Options say how to compare.
 type Options struct {
 	DryRun bool // report, change nothing
+	// Young looks up reservations of every age in MySQL, not only old ones: after a load that the binlog's stream did not
+	// go back for. None of them is published again before its time.
+	Young bool
 }
 
 // Run compares activities, those of MySQL that Redis should have.

@@ -95,7 +95,7 @@ func (w *work) sweep(ctx context.Context) error {
 		for _, e := range entries {
 			age := w.now - e.ReservedAtMs
 			w.out.OldestMs = max(w.out.OldestMs, age)
-			if age > w.Timings.HorizonMs {
+			if age > w.Timings.HorizonMs || w.opt.Young {
 				old = append(old, e)
 			}
 		}
@@ -142,7 +142,9 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 			continue
 		}
 		if !w.unpublished(e) {
-			w.out.Waiting++
+			if w.now-e.ReservedAtMs > w.Timings.HorizonMs {
+				w.out.Waiting++
+			}
 			continue
 		}
 		if err := w.republish(ctx, e); err != nil {
@@ -176,7 +178,7 @@ func (c *Comparer) republishedAt() map[string]int64 {
 // gateway nor by an earlier sweep.
 func (w *work) unpublished(e ledger.Entry) bool {
 	last := max(e.ReservedAtMs, w.republishedAt()[e.Order])
-	return w.proof.atMs != 0 && last+w.Timings.PublishBudgetMs < w.proof.atMs
+	return w.now-e.ReservedAtMs > w.Timings.HorizonMs && w.proof.atMs != 0 && last+w.Timings.PublishBudgetMs < w.proof.atMs
 }
 
 // republish gives the order to Kafka once more, with its own id: should it be there after all, the worker takes it once.

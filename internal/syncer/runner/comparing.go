@@ -19,6 +19,7 @@ func (t *term) compare(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		var wanted []ledger.Activity
+		var opt compare.Options
 		select {
 		case <-ctx.Done():
 			return
@@ -28,12 +29,13 @@ func (t *term) compare(ctx context.Context) {
 			if !pause(ctx, settleDown) {
 				return
 			}
-			all, ids := t.dir.ToCompare()
+			all, young, ids := t.dir.ToCompare()
+			opt.Young = young
 			if wanted = t.dir.Wanted(time.Now()); !all {
 				wanted = only(wanted, ids)
 			}
 		}
-		t.compareOnce(ctx, wanted)
+		t.compareOnce(ctx, wanted, opt)
 	}
 }
 
@@ -47,8 +49,8 @@ func only(all []ledger.Activity, ids map[int64]bool) []ledger.Activity {
 	return out
 }
 
-func (t *term) compareOnce(ctx context.Context, activities []ledger.Activity) {
-	report, err := t.parts.Comparer.Run(ctx, activities, compare.Options{})
+func (t *term) compareOnce(ctx context.Context, activities []ledger.Activity, opt compare.Options) {
+	report, err := t.parts.Comparer.Run(ctx, activities, opt)
 	if ctx.Err() != nil {
 		return
 	}

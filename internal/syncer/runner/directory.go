@@ -17,6 +17,7 @@ type directory struct {
 	rows    map[int64]ledger.Activity
 	suspect map[int64]string
 	compare map[int64]bool
+	young   bool          // and look up young reservations too
 	all     bool          // compare all of them
 	look    chan struct{} // read the activity table, and see to the catalogue
 	soon    chan struct{} // compare
@@ -121,11 +122,19 @@ func (d *directory) NeedsCompare(activity int64) {
 	kick(d.soon)
 }
 
+// LoadedElsewhere has an activity compared that somebody else loaded: the stream did not go back for what it missed.
+func (d *directory) LoadedElsewhere(activity int64) {
+	d.mu.Lock()
+	d.young = true
+	d.mu.Unlock()
+	d.NeedsCompare(activity)
+}
+
 // ToCompare takes the requests to compare: everything, or these.
-func (d *directory) ToCompare() (all bool, ids map[int64]bool) {
+func (d *directory) ToCompare() (all, young bool, ids map[int64]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, ids = d.all, d.compare
-	d.all, d.compare = false, map[int64]bool{}
-	return all, ids
+	all, young, ids = d.all, d.young, d.compare
+	d.all, d.young, d.compare = false, false, map[int64]bool{}
+	return all, young, ids
 }

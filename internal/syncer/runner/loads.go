@@ -138,7 +138,7 @@ func (t *term) watchOnce(ctx context.Context) error {
 		if why == "" {
 			if t.loads.seen(a.ID, look.Epoch) {
 				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
-				t.dir.NeedsCompare(a.ID)
+				t.dir.LoadedElsewhere(a.ID)
 			}
 			continue
 		}

@@ -1,0 +1,300 @@
+package runner_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// following starts a syncer that only follows the binlog, with one activity loaded.
+func following(t *testing.T, b *synctest.Bench, stock int64) (ledger.Activity, *runner.Syncer, *synctest.Health) {
+	t.Helper()
+	a := b.Activity(stock)
+	s, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	return a, s, h
+}
+
+// caughtUp waits until the kept position has caught up with MySQL.
+func caughtUp(b *synctest.Bench) {
+	b.Helper()
+	testenv.Eventually(b, 10*time.Second, "the kept position to catch up", func() bool {
+		st, err := b.All.Status(b.Context())
+		return err == nil && st.Binlog.CaughtUp
+	})
+}
+
+// E45: the columns change while the syncer is down, after a sale that it has not seen.
+func TestColumnsChangedWhileDown(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, s, _ := following(t, b, 10)
+	caughtUp(b)
+	s.Stop()
+	b.Restock(a, -1)
+	// Both columns are BIGINT: by position, the stock is now read from the version.
+	b.Exec("ALTER TABLE inventory MODIFY version BIGINT NOT NULL DEFAULT 0 AFTER item_id")
+	b.Restock(a, -1)
+	_, h := b.Syncer()
+	b.Ready(h)
+	b.Equal(a)
+	if s := b.Look(a); s.Stock != 8 {
+		t.Fatalf("stock %d, want 8", s.Stock)
+	}
+}
+
+// E46: DDL that the library's parser does not know, while running; and one that it does.
+func TestColumnsChangedWhileRunning(t *testing.T) {
+	t.Parallel()
+	for name, ddl := range map[string]string{
+		"unknown syntax":  "ALTER ONLINE TABLE inventory ADD COLUMN note BIGINT NOT NULL DEFAULT 7 FIRST",
+		"wait":            "ALTER TABLE inventory WAIT 5 ADD COLUMN note BIGINT NOT NULL DEFAULT 7 AFTER item_id",
+		"unknown type":    "ALTER TABLE inventory ADD COLUMN tag UUID NULL FIRST",
+		"ordinary":        "ALTER TABLE inventory ADD COLUMN note BIGINT NOT NULL DEFAULT 7 AFTER item_id",
+		"same types swap": "ALTER ONLINE TABLE inventory MODIFY version BIGINT NOT NULL DEFAULT 0 AFTER item_id",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, synctest.Quiet)
+			a, _, _ := following(t, b, 10)
+			epoch := b.Look(a).Epoch
+			b.Exec(ddl)
+			b.Restock(a, -3)
+			b.Loaded(a, epoch)
+			b.Equal(a)
+			b.Restock(a, 1)
+			b.Equal(a)
+			if s := b.Look(a); s.Stock != 8 {
+				t.Fatalf("stock %d, want 8", s.Stock)
+			}
+		})
+	}
+}
+
+// A statement that the parser does not know and that changes nothing of ours closes no sale.
+func TestForeignStatementsCloseNothing(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, h := following(t, b, 10)
+	epoch := b.Look(a).Epoch
+	b.Exec("CREATE TABLE shop_orders (id INT PRIMARY KEY, tag UUID)")
+	b.Exec("ALTER ONLINE TABLE shop_orders ADD COLUMN inventory INT")
+	b.Exec("CREATE TRIGGER shop_t BEFORE INSERT ON shop_orders FOR EACH ROW SET NEW.inventory = 1")
+	b.Exec("TRUNCATE TABLE shop_orders")
+	b.Restock(a, 1)
+	b.Equal(a)
+	if got := b.Look(a).Epoch; got != epoch || h.Err() != nil {
+		t.Fatalf("epoch %s became %s, health %v", epoch, got, h.Err())
+	}
+}
+
+// E47: minimal row images of one session.
+func TestMinimalRowImage(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, _ := following(t, b, 10)
+	o := b.Buy(a, "u", 2)
+	b.Land(true)
+	epoch := b.Look(a).Epoch
+	db := b.OpenDB()
+	for _, image := range []string{"MINIMAL", "NOBLOB"} {
+		for _, text := range []string{
+			"SET SESSION binlog_row_image = " + image,
+			fmt.Sprintf("UPDATE inventory SET stock = stock + 5 WHERE item_id = %d", a.Item),
+			fmt.Sprintf("UPDATE activity SET title = CONCAT(title, '!') WHERE activity_id = %d", a.ID),
+			fmt.Sprintf("UPDATE activity SET state = 'paused' WHERE activity_id = %d", a.ID),
+			"UPDATE orders SET status = 'CANCELLED' WHERE order_id = '" + o.ID + "'",
+		} {
+			if _, err := db.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		b.Equal(a)
+	}
+	testenv.Eventually(t, 2*time.Second, "the pause", func() bool { return b.Look(a).State == ledger.Paused })
+	if s := b.Look(a); s.Stock != 20 || s.BuyersLen != 0 || s.Epoch != epoch {
+		t.Fatalf("stock %d, %d buyers, epoch %s (before %s); want 20, none, and no load", s.Stock, s.BuyersLen, s.Epoch, epoch)
+	}
+}
+
+// E48 on a real server: a stock that is not an integer is never written, whatever it is.
+func TestOddTypes(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]struct {
+		ddl  string
+		set  string
+		want int64
+	}{
+		"int unsigned": {"ALTER TABLE inventory MODIFY stock INT UNSIGNED NOT NULL", "3000000000", 3_000_000_000},
+		"mediumint":    {"ALTER TABLE inventory MODIFY stock MEDIUMINT UNSIGNED NOT NULL", "16000000", 16_000_000},
+		"tinyint":      {"ALTER TABLE inventory MODIFY stock TINYINT UNSIGNED NOT NULL", "200", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, synctest.Quiet)
+			a, _, _ := following(t, b, 10)
+			epoch := b.Look(a).Epoch
+			b.Exec("ALTER TABLE inventory DROP CONSTRAINT IF EXISTS CONSTRAINT_1")
+			b.Exec(change.ddl)
+			epoch = b.Loaded(a, epoch).Epoch
+			b.Exec("UPDATE inventory SET stock = " + change.set)
+			b.Equal(a)
+			if s := b.Look(a); s.Stock != change.want {
+				t.Fatalf("stock %d in epoch %s, want %d", s.Stock, epoch, change.want)
+			}
+		})
+	}
+}
+
+// TRUNCATE and DELETE of the orders: there is no row event for the first.
+func TestTruncate(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, _ := following(t, b, 10)
+	b.Buy(a, "u", 2)
+	b.Land(true)
+	epoch := b.Look(a).Epoch
+	b.Exec("TRUNCATE TABLE orders")
+	b.Loaded(a, epoch)
+	b.Equal(a)
+	if s := b.Look(a); s.BuyersLen != 0 {
+		t.Fatalf("%d buyers after TRUNCATE, want none", s.BuyersLen)
+	}
+}
+
+// E104: the row is written anew, in one statement or in two, and by an older dump.
+func TestRowWrittenAnew(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, _ := following(t, b, 10)
+	epoch := b.Look(a).Epoch
+	b.Exec("REPLACE INTO inventory (item_id, stock) VALUES (?, 7)", a.Item)
+	b.Equal(a)
+	b.Exec("DELETE FROM inventory WHERE item_id = ?", a.Item)
+	testenv.Eventually(t, 2*time.Second, "nothing to be on sale", func() bool { return b.Look(a).Available == 0 })
+	b.Exec("INSERT INTO inventory (item_id, stock) VALUES (?, 5)", a.Item)
+	b.Equal(a)
+	b.Exec("REPLACE INTO inventory (item_id, stock, version) VALUES (?, 4, 1)", a.Item)
+	b.Equal(a)
+	if s := b.Look(a); s.Stock != 4 || s.Epoch != epoch {
+		t.Fatalf("stock %d, want 4; epoch %s, was %s", s.Stock, s.Epoch, epoch)
+	}
+}
+
+// E52: the binlog at the kept position is purged while the syncer is down.
+func TestPurgedBinlog(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartMySQL(t)
+	b := synctest.NewOn(t, server.DSN("shop"), synctest.Quiet)
+	a, s, _ := following(t, b, 10)
+	caughtUp(b)
+	s.Stop()
+	epoch := b.Look(a).Epoch
+	b.Restock(a, -2)
+	b.Exec("FLUSH BINARY LOGS")
+	b.Restock(a, -2)
+	b.Exec("FLUSH BINARY LOGS")
+	st, err := b.All.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Exec("PURGE BINARY LOGS TO '" + st.Binlog.Server.File + "'")
+	_, h := b.Syncer()
+	b.Loaded(a, epoch)
+	b.Ready(h)
+	b.Equal(a)
+	b.Restock(a, 1)
+	b.Equal(a)
+}
+
+// E49: positions are kept late and read again; a crash replays and never skips. The stale one is put back by hand.
+func TestReplayChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, s, _ := following(t, b, 100)
+	caughtUp(b)
+	old, err := b.Ledger.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		o := b.Buy(a, fmt.Sprintf("u%d", i), 1)
+		b.Land(i%2 == 0)
+		if i%3 == 0 {
+			b.Exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", o.ID)
+		}
+	}
+	b.Equal(a)
+	s.Stop()
+	epoch := b.Look(a).Epoch
+	if err := b.Client().Set(t.Context(), "seckill:{syncer}:binlog", old, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.Buy(a, "last", 5)
+	b.Land(false)
+	_, h := b.Syncer()
+	b.Ready(h)
+	caughtUp(b)
+	b.Equal(a)
+	if got := b.Look(a).Epoch; got != epoch {
+		t.Fatal("a replay led to a load")
+	}
+}
+
+// E60: the dump connection is cut again and again during updates; no update is lost, and none closes the sale.
+func TestCutConnections(t *testing.T) {
+	t.Parallel()
+	proxy, dsn := synctest.Through(t, testenv.MySQL(t))
+	b := synctest.NewOn(t, dsn, synctest.Quiet)
+	a, _, _ := following(t, b, 100)
+	epoch := b.Look(a).Epoch
+	direct := b.OpenDirect(proxy.Target())
+	for i := range 300 {
+		if _, err := direct.ExecContext(t.Context(), "UPDATE inventory SET stock = stock + 1 WHERE item_id = ?", a.Item); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 49 {
+			proxy.Reset()
+		}
+	}
+	testenv.Eventually(t, 15*time.Second, "all updates to reach redis", func() bool { return b.Look(a).Stock == 400 })
+	if got := b.Look(a).Epoch; got != epoch {
+		t.Fatal("a lost connection led to a load")
+	}
+}
+
+// E54: the connection is dead and says nothing.
+func TestHalfOpenConnection(t *testing.T) {
+	t.Parallel()
+	proxy, dsn := synctest.Through(t, testenv.MySQL(t))
+	b := synctest.NewOn(t, dsn, synctest.Quiet, func(c *runner.Config) {
+		c.Binlog.Heartbeat, c.Binlog.ReadTimeout = 200*time.Millisecond, 600*time.Millisecond
+	})
+	a, _, h := following(t, b, 100)
+	direct := b.OpenDirect(proxy.Target())
+	proxy.HalfOpen()
+	if _, err := direct.ExecContext(t.Context(), "UPDATE inventory SET stock = 7 WHERE item_id = ?", a.Item); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 15*time.Second, "health to tell", func() bool { return h.Of("binlog") != nil })
+	proxy.Heal()
+	testenv.Eventually(t, 30*time.Second, "the update to reach redis", func() bool { return b.Look(a).Stock == 7 })
+}
+
+// E56: a wrong flavor is an error that says so.
+func TestWrongFlavor(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.Binlog.Flavor = "mysql" })
+	_, h := b.Syncer()
+	testenv.Eventually(t, 10*time.Second, "health to tell", func() bool {
+		err := h.Of("binlog")
+		return err != nil && strings.Contains(err.Error(), "flavor")
+	})
+}
