@@ -16,7 +16,7 @@ import (
 // Bounds of the repeats of one reserve call.
 const (
 	reserveTries   = 6
-	reserveBackoff = 20 * time.Millisecond // doubles
+	reserveBackoff = 15 * time.Millisecond // doubles; all of them fit into the default budget
 )
 
 // task is a request on its way.
