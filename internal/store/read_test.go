@@ -77,6 +77,10 @@ func TestReadLiveOrders(t *testing.T) {
 	if err != nil || len(live) != 1 || live[all[3].User].Order != all[3].ID {
 		t.Fatalf("%v, %v", live, err)
 	}
+	with, err := b.OrdersWithActivity(t.Context(), []string{all[4].ID, other.ID})
+	if err != nil || len(with) != 2 || !with[all[4].ID].Dead || with[other.ID].Activity != other.Activity {
+		t.Fatalf("%v, %v", with, err)
+	}
 	if none, err := b.Orders(t.Context(), nil); err != nil || len(keys(none)) != 0 {
 		t.Fatal(none, err)
 	}
