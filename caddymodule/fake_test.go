@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -31,6 +33,7 @@ type fake struct {
 	steps    chan edge.OrderView // what a stream sees, one after the other
 	window   map[string]bool     // keys whose window is closed
 	redis    error               // what takeWindow fails with
+	waits    chan struct{}       // told of each Wait
 
 	orders  []edge.Request
 	windows []string
@@ -60,6 +63,7 @@ func newFake() *fake {
 		},
 		steps:  make(chan edge.OrderView, 10),
 		window: map[string]bool{},
+		waits:  make(chan struct{}, 10),
 	}
 }
 
@@ -95,6 +99,7 @@ func (f *fake) Mine(_ context.Context, activity int64, user string) (edge.OrderV
 }
 
 func (f *fake) Wait(ctx context.Context, q edge.Query, d time.Duration) (edge.OrderView, edge.Reason) {
+	f.waits <- struct{}{}
 	select {
 	case v := <-f.steps:
 		return v, edge.Accepted
@@ -204,7 +209,20 @@ func load(t *testing.T, caddyfile string) {
 	}
 }
 
+// loadLogging is load with the log that the Caddyfile asks for.
+func loadLogging(t *testing.T, caddyfile string) {
+	t.Helper()
+	if err := tryLoadWith(t, caddyfile, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func tryLoad(t *testing.T, caddyfile string) error {
+	t.Helper()
+	return tryLoadWith(t, caddyfile, false)
+}
+
+func tryLoadWith(t *testing.T, caddyfile string, ownLog bool) error {
 	t.Helper()
 	config, err := adapt(caddyfile)
 	if err != nil {
@@ -215,7 +233,9 @@ func tryLoad(t *testing.T, caddyfile string) error {
 		t.Fatal(err)
 	}
 	cfg.Admin = &caddy.AdminConfig{Disabled: true, Config: &caddy.ConfigSettings{Persist: new(bool)}}
-	cfg.Logging = quiet()
+	if !ownLog {
+		cfg.Logging = quiet()
+	}
 	if cfg.AppsRaw["tls"] == nil { // no lock files, no cleaning of the user's own certificates
 		cfg.AppsRaw["tls"] = json.RawMessage(`{"disable_storage_check":true,"disable_storage_clean":true}`)
 	}
@@ -251,14 +271,28 @@ func request(t *testing.T, method, url, body string, headers ...string) response
 
 func do(t *testing.T, r *http.Request) response {
 	t.Helper()
+	// While a reload hands a port on, the old listener resets what it has not accepted yet and closes idle connections.
+	var last error
+	for range 10 {
+		res, err := tryDo(r)
+		if err == nil {
+			return res
+		}
+		last = err
+		if dial := new(net.OpError); r.Method != http.MethodGet && !(errors.As(err, &dial) && dial.Op == "dial") {
+			break
+		}
+	}
+	t.Fatal(last)
+	return response{}
+}
+
+func tryDo(r *http.Request) (response, error) {
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return response{}, err
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response{res.StatusCode, res.Header, string(raw)}
+	return response{res.StatusCode, res.Header, string(raw)}, err
 }
