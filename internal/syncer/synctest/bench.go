@@ -228,7 +228,11 @@ func (b *Bench) Loaded(a ledger.Activity, not string) ledger.Snapshot {
 	b.Helper()
 	var s ledger.Snapshot
 	testenv.Eventually(b, 20*time.Second, fmt.Sprintf("activity %d to be loaded", a.ID), func() bool {
-		s = b.Look(a)
+		looks, err := b.Ledger.Inspect(b.Context(), a.ID) // Redis may be down for the moment
+		if err != nil {
+			return false
+		}
+		s = looks[0]
 		return s.Loaded && s.SameServer && s.Epoch != not
 	})
 	return s

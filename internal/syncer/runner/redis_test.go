@@ -1,0 +1,308 @@
+package runner_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// inTheMiddle makes a sale with everything in it: landed, dead, and queued orders.
+func inTheMiddle(b *synctest.Bench, a ledger.Activity) {
+	b.Helper()
+	b.Buy(a, "landed", 3)
+	dead := b.Buy(a, "dead", 2)
+	b.Land(true)
+	b.Exec("UPDATE orders SET status = 'EXPIRED' WHERE order_id = ?", dead.ID)
+	testenv.Eventually(b, 5*time.Second, "the dead order to free its buyer", func() bool { return b.Look(a).BuyersLen == 1 })
+	b.Buy(a, "queued", 4)
+}
+
+// rebuilt checks what inTheMiddle made.
+func rebuilt(b *synctest.Bench, a ledger.Activity, initial int64) {
+	b.Helper()
+	s := b.Look(a)
+	if s.Stock != initial-3 || s.Pending != 4 || s.LedgerLen != 1 || s.BuyersLen != 2 {
+		b.Errorf("rebuilt: %+v; want stock %d, pending 4 in one entry, two buyers", s, initial-3)
+	}
+	for user, want := range map[string]ledger.Code{"landed": ledger.AlreadyHas, "queued": ledger.AlreadyHas} {
+		if _, code := b.Reserve(a, user, 1); code != want {
+			b.Errorf("%s buys again: code %d, want %d", user, code, want)
+		}
+	}
+	b.Land(true)
+	b.Equal(a)
+}
+
+// E115, E12: Redis is emptied in the middle of a sale. Until it is rebuilt buyers hear 503: at no moment is the activity
+// unknown or sold out.
+func TestRedisIsEmptied(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]func(b *synctest.Bench){
+		"flushed":   func(b *synctest.Bench) { b.Client().FlushAll(b.Context()) },
+		"restarted": func(b *synctest.Bench) { b.Server.Restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, synctest.Quiet)
+			a, _, h := following(t, b, 20)
+			inTheMiddle(b, a)
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() { watchForLies(b, a, stop) })
+			epoch := b.Look(a).Epoch
+			empty(b)
+			b.Loaded(a, epoch)
+			close(stop)
+			wg.Wait()
+			rebuilt(b, a, 20)
+			b.Ready(h)
+		})
+	}
+}
+
+// watchForLies asks as gateways do, all the time.
+func watchForLies(b *synctest.Bench, a ledger.Activity, stop chan struct{}) {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		c, err := b.Ledger.Catalogue(b.Context())
+		if err == nil {
+			if _, listed := c.Activities[a.ID]; !listed {
+				b.Error("the catalogue is there without the activity: 404")
+				return
+			}
+		}
+		id, _ := order.NewID()
+		ds, err := b.Ledger.Reserve(b.Context(), a.ID, []ledger.Reservation{{
+			// Too many units for anybody: refused with TooMany while on sale, so that nothing is reserved.
+			Order: id, Nonce: id, User: fmt.Sprintf("w%d", i), Quantity: 11, NotAfterMs: time.Now().Add(time.Second).UnixMilli(),
+		}})
+		if err != nil {
+			continue
+		}
+		switch ds[0].Code {
+		case ledger.TooMany, ledger.NotLoaded, ledger.IsRecovering, ledger.WrongServer, ledger.TooLate:
+		default:
+			b.Errorf("a buyer hears code %d", ds[0].Code)
+			return
+		}
+	}
+}
+
+// E13, E14: single keys are deleted, expire, or are of another type.
+func TestSingleKeysAreLost(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(c *redis.Client, k ledger.Keys, b *synctest.Bench){
+		"stock deleted":    func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Stock) },
+		"pending deleted":  func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Pending) },
+		"version deleted":  func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Version) },
+		"buyers deleted":   func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Buyers) },
+		"ledger deleted":   func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Ledger) },
+		"activity deleted": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Activity) },
+		"stock expires": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) {
+			c.PExpire(b.Context(), k.Stock, time.Millisecond)
+		},
+		"pending is a word": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Set(b.Context(), k.Pending, "abc", 0) },
+		"stock is a hash": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) {
+			c.Del(b.Context(), k.Stock)
+			c.HSet(b.Context(), k.Stock, "a", "b")
+		},
+		"buyers is a text": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Set(b.Context(), k.Buyers, "abc", 0) },
+		"ledger is a text": func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Set(b.Context(), k.Ledger, "abc", 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, synctest.Quiet)
+			a, _, h := following(t, b, 20)
+			inTheMiddle(b, a)
+			epoch := b.Look(a).Epoch
+			spoil(b.Client(), ledger.KeysOf(a.ID), b)
+			b.Loaded(a, epoch)
+			rebuilt(b, a, 20)
+			b.Ready(h)
+		})
+	}
+}
+
+// E11: a Redis comes back from an older state, without writes that it had acknowledged. Reservations that are in Kafka
+// are not forgotten; nobody who was told "queued" is; surplus buyers are told so by MySQL.
+func TestRedisLosesAcknowledgedWrites(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, h := following(t, b, 10)
+	b.Buy(a, "before", 1)
+	if err := b.Client().Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		b.Buy(a, fmt.Sprintf("lost%d", i), 1)
+	}
+	unpublished := b.MustReserve(a, "unpublished", 1)
+	epoch := b.Look(a).Epoch
+	b.Server.Kill()
+	b.Server.Restart()
+	if _, code := b.Reserve(a, "late", 1); code != ledger.WrongServer && code != ledger.IsRecovering {
+		t.Fatalf("code %d from a server that lost writes, want none of its own", code)
+	}
+	b.Loaded(a, epoch)
+	if s := b.Look(a); s.Stock != 10 || s.Pending != 6 || s.BuyersLen != 6 {
+		t.Fatalf("%+v; want stock 10, six pending of six buyers", s)
+	}
+	b.Land(true)
+	b.Equal(a)
+	b.Ready(h)
+	rows, err := b.Store.Orders(t.Context(), []string{unpublished.ID})
+	if err != nil || len(rows) != 0 {
+		t.Fatalf("an order that was never published landed: %v, %v", rows, err)
+	}
+	if s := b.Stock(a); s != 4 {
+		t.Fatalf("stock %d, want 4", s)
+	}
+}
+
+// Two syncers: one leads; the other takes over when the first one goes, or is thought to have.
+func TestLeadership(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.Name = "first" })
+	a, first, _ := following(t, b, 10)
+	cfg := b.Cfg
+	cfg.Name = "second"
+	second := b.OpenParts(cfg)
+	_, h2 := b.SyncerOn(second)
+	testenv.Eventually(t, 5*time.Second, "the second to stand by, well", func() bool { return h2.Err() == nil && h2.Of("lease") == nil })
+	holder := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, 5*time.Second, want+" to lead", func() bool {
+			got, err := b.Ledger.LeaseHolder(t.Context())
+			return err == nil && got == want
+		})
+	}
+	holder("first")
+	// The first was paused and its lease ran out: it notices and stands back.
+	if ok, err := second.Ledger.SavePosition(t.Context(), "second", "x"); ok || err != nil {
+		t.Fatalf("the position was kept by one that does not lead: %v, %v", ok, err)
+	}
+	b.Client().Set(t.Context(), "seckill:{syncer}:leader", "second", time.Second)
+	testenv.Eventually(t, 5*time.Second, "the second to lead", func() bool {
+		got, _ := b.Ledger.LeaseHolder(t.Context())
+		return got == "second" && h2.Of("binlog") == nil
+	})
+	b.Restock(a, 1)
+	b.Equal(a)
+	first.Stop()
+	b.Restock(a, 1)
+	b.Equal(a)
+}
+
+// An activity that has ended leaves Redis after its grace, and not before its last reservation is settled.
+func TestRetire(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, func(c *runner.Config) { c.EndGrace = 500 * time.Millisecond })
+	a, _, h := following(t, b, 10)
+	o := b.Buy(a, "u", 1)
+	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
+	testenv.Eventually(t, 5*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
+	never(t, 1500*time.Millisecond, "the activity was removed with a reservation open", func() bool { return !b.Look(a).Exists })
+	b.Land(true)
+	testenv.Eventually(t, 10*time.Second, "the activity to be removed", func() bool {
+		c, err := b.Ledger.Catalogue(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, listed := c.Activities[a.ID]
+		return !listed && !b.Look(a).Exists
+	})
+	if v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID); err != nil || v.Status != order.Confirmed {
+		t.Errorf("the result is %q (%v) after the end, want CONFIRMED", v.Status, err)
+	}
+	b.Ready(h)
+}
+
+// never polls for something that must not happen.
+func never(t *testing.T, d time.Duration, what string, cond func() bool) {
+	t.Helper()
+	end := time.After(d)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+			if cond() {
+				t.Fatal(what)
+			}
+		}
+	}
+}
+
+// E108 by the daemon: the next activity of an item opens by itself once the former is over.
+func TestNextActivityOfAnItem(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	first, _, h := following(t, b, 10)
+	b.Buy(first, "u", 2)
+	next := first
+	next.ID, next.StartsAtMs = testenv.ID(), first.StartsAtMs+1
+	b.Exec("INSERT INTO activity (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, 'next', ?, ?, 10, 'open')",
+		next.ID, next.Item, next.StartsAtMs, next.EndsAtMs)
+	b.Exec("UPDATE activity SET state = 'closed' WHERE activity_id = ?", first.ID)
+	never(t, time.Second, "the next activity opened with an order of the former queued", func() bool { return b.Look(next).Loaded })
+	b.Land(true)
+	b.Loaded(next, "")
+	if s := b.Look(next); s.Stock != 8 {
+		t.Fatalf("stock %d, want 8", s.Stock)
+	}
+	b.Buy(next, "u", 1)
+	b.Land(true)
+	b.Equal(next)
+	b.Ready(h)
+}
+
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	s := runner.New(b.All, &synctest.Health{}, runner.NewMetrics(nil))
+	s.Stop()
+	s.Start() // after Stop: nothing
+	s.Stop()
+	for range 5 {
+		s := runner.New(b.All, &synctest.Health{}, runner.NewMetrics(nil))
+		s.Start()
+		s.Start()
+		s.Stop()
+		s.Stop()
+	}
+	if holder, err := b.Ledger.LeaseHolder(t.Context()); err != nil || holder != "" {
+		t.Fatalf("the lease is held by %q (%v) after all have stopped", holder, err)
+	}
+}
+
+// The syncer comes up with everything down, says so, and works once it is there.
+func TestStartWithRedisDown(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a := b.Activity(5)
+	b.Server.Kill()
+	_, h := b.Syncer()
+	testenv.Eventually(t, 10*time.Second, "health to tell", func() bool {
+		err := h.Of("lease")
+		return err != nil && !errors.Is(err, errors.ErrUnsupported)
+	})
+	b.Server.Restart()
+	b.Loaded(a, "")
+	b.Ready(h)
+}
