@@ -40,7 +40,7 @@ func TestRefusedEarlyTouchesNothing(t *testing.T) {
 		bubble(t, Options{}, nil, func(t *testing.T, w *world, e *Edge) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if o := e.Order(ctx, wish()); o.HTTP != 503 || len(w.reserved) != 0 {
+			if o := e.Order(ctx, wish()); o.HTTP != 503 || o.Cause != CauseGone || len(w.reserved) != 0 {
 				t.Errorf("the client had left before anything was done: %+v", o)
 			}
 		})

@@ -58,7 +58,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		return refuse(&r, Unavailable, CauseProducer)
 	}
 	if ctx.Err() != nil { // nobody waits for the answer, and nothing has happened yet
-		return refuse(&r, Unavailable, CauseOverload)
+		return refuse(&r, Unavailable, CauseGone)
 	}
 	if !e.open.enter() {
 		return refuse(&r, Unavailable, CauseOverload)

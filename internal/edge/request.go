@@ -45,6 +45,7 @@ const (
 	CauseInput       Cause = "input"        // the request is not valid
 	CauseProducer    Cause = "producer"     // kafka is not healthy: refused before reserving
 	CauseOverload    Cause = "overload"     // too many orders in work, or the gateway is closing
+	CauseGone        Cause = "gone"         // the client had left before anything was done
 	CauseTimings     Cause = "timings"      // the producer needs longer than the protocol's publish budget
 	CauseNotReserved Cause = "not_reserved" // provably nothing ran in redis
 	CauseScript      Cause = "script"       // the reserve script's decision
