@@ -47,7 +47,7 @@ func TestGather(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 100 { // select picks at random
-			if n := gather(ctx, Config{}, queue(10, 1, 1)); n != 0 {
+			if n := gather(ctx, Config{MaxWait: -1}, queue(10, 1, 1)); n != 0 {
 				t.Fatalf("batch of %d, want none", n)
 			}
 		}

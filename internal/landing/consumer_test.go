@@ -330,6 +330,35 @@ func TestE35StalledDatabaseAndRebalance(t *testing.T) {
 	e.settled(700)
 }
 
+// TestE35FrozenDatabaseAndStop: a MySQL that keeps its connections open and says nothing holds up neither a rebalance nor a stop.
+func TestE35FrozenDatabaseAndStop(t *testing.T) {
+	t.Parallel()
+	db := testenv.StartMySQL(t)
+	e := newLive(t, 2, db.DSN("shop")).sale(1000)
+	first := e.worker(Config{ShutdownGrace: 300 * time.Millisecond}, nil, nil)
+	e.publish(e.orders(20, one)...)
+	e.done(30 * time.Second)
+	db.Pause()
+	more := e.orders(20, one)
+	for i, o := range more {
+		o.User = fmt.Sprintf("more-%d", i)
+	}
+	e.publish(more...)
+	second := e.worker(Config{ShutdownGrace: 300 * time.Millisecond}, nil, nil)
+	testenv.Eventually(t, 20*time.Second, "both have a session", func() bool { return first.since.Load() == 0 && second.since.Load() == 0 })
+	began := time.Now()
+	first.Stop()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("stopped after %s", took)
+	}
+	db.Resume()
+	e.done(60 * time.Second)
+	if got := e.rows(); got["CONFIRMED"] != 40 {
+		t.Errorf("rows %v, want 40 confirmed", got)
+	}
+	e.settled(960)
+}
+
 // TestStopWithinItsBound: a batch that hangs is abandoned after the grace, nothing is marked, and stopping again is harmless.
 func TestStopWithinItsBound(t *testing.T) {
 	t.Parallel()
