@@ -227,6 +227,10 @@ func (e *entry) view(now time.Time, staleAfter time.Duration) (View, Reason) {
 		return v, Unavailable
 	case phaseOpen:
 		v.State = "open"
+		// The catalogue alone does not open a sale: what has not been looked at yet may not be loaded yet.
+		if l == nil || l.received.IsZero() {
+			v.State = "recovering"
+		}
 	}
 	return v, Pass
 }
