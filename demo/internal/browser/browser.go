@@ -125,6 +125,11 @@ func (b *Browser) See(selector string, within time.Duration) {
 	}
 }
 
+// Shows says whether an element becomes visible within a time.
+func (b *Browser) Shows(selector string, within time.Duration) bool {
+	return b.try(within, chromedp.WaitVisible(selector)) == nil
+}
+
 // Click clicks an element once it is visible and enabled.
 func (b *Browser) Click(selector string, within time.Duration) {
 	b.t.Helper()
