@@ -285,6 +285,11 @@ func TestSoldOutFlag(t *testing.T) {
 	if r := judge(); r != SoldOut {
 		t.Fatalf("another gateway sold the last unit: %q", r)
 	}
+	g.Observe(1, ledger.Decision{Code: ledger.SoldOut, Available: 2, NowMs: at + 6})
+	if r := judge(); r != Pass {
+		t.Fatalf("3 were refused with 2 left, after it had been sold out: %q, want pass", r)
+	}
+	g.Observe(1, ledger.Decision{Code: ledger.SoldOut, Available: 0, NowMs: at + 6})
 	if v := g.Judge(1, time.Now().Add(soldOutFor+time.Millisecond)); v.Reason != Pass {
 		t.Fatalf("a flag that nobody confirmed for a second still refuses: %+v", v)
 	}
@@ -341,6 +346,21 @@ func TestStateEvents(t *testing.T) {
 	if v, r := g.View(1, time.Now()); r != Pass || v.State != "open" {
 		t.Fatalf("view: %q %+v", r, v)
 	}
+}
+
+// TestEventsWithoutPolls: what the scripts tell is known at once, not at the next look.
+func TestEventsWithoutPolls(t *testing.T) {
+	t.Parallel()
+	s := newSource(sale(1))
+	g := New(s, Options{InspectPoll: time.Hour, CataloguePoll: time.Hour, StaleAfter: time.Hour})
+	g.Start()
+	defer g.Stop()
+	eventually(t, "the first look", func() bool { v, _ := g.View(1, time.Now()); return v.AgeMs >= 0 })
+	s.events <- ledger.Event{Activity: 1, State: ledger.Paused, Available: 10, NowMs: time.Now().UnixMilli()}
+	eventually(t, "it is paused", func() bool { return g.Judge(1, time.Now()).Why == "paused" })
+	s.set(func() { s.catalogue.Activities[2] = sale(2); s.snaps[2] = snapshot(sale(2), 1) })
+	s.events <- ledger.Event{Catalogue: true}
+	eventually(t, "another sale is offered", func() bool { return g.Judge(2, time.Now()).Reason == Pass })
 }
 
 // TestOneShardDown: an activity whose keys cannot be read becomes unavailable; the others stay.

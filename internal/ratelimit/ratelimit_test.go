@@ -135,6 +135,39 @@ func TestTokenBucketNeverLaxer(t *testing.T) {
 	}
 }
 
+// TestTokenBucketRoundsUp: a rate that does not divide a second refills a nanosecond late rather than early.
+func TestTokenBucketRoundsUp(t *testing.T) {
+	t.Parallel()
+	c := &clock{}
+	l := c.limiter(t, "3/s", 1, 10)
+	l.Allow(t.Context(), "k")
+	c.add(333_333_333)
+	if l.Allow(t.Context(), "k").OK {
+		t.Fatal("refilled early")
+	}
+	c.add(1)
+	if !l.Allow(t.Context(), "k").OK {
+		t.Fatal("not refilled")
+	}
+}
+
+// TestEvictedBucketIsDead: whoever found a bucket just before it was evicted must not take a token from it, or its key
+// would have two.
+func TestEvictedBucketIsDead(t *testing.T) {
+	t.Parallel()
+	c := &clock{}
+	l := c.limiter(t, "1/s", 1, 1).(*tokenBucket)
+	l.Allow(t.Context(), "a")
+	found := l.shards[0].m["a"]
+	c.add(time.Second)
+	if !l.Allow(t.Context(), "b").OK {
+		t.Fatal("an idle bucket was not evicted")
+	}
+	if r, ok := l.take(found, int64(c.now())); ok {
+		t.Fatalf("a token came out of an evicted bucket: %+v", r)
+	}
+}
+
 // TestEviction: a bucket that is not full is never forgotten; with nothing to forget, new keys are refused.
 func TestEviction(t *testing.T) {
 	t.Parallel()
