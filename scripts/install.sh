@@ -2,7 +2,7 @@
 # Installs what the tests need and this machine lacks. As root on Debian or Ubuntu it uses apt-get; as anyone else it
 # names what is missing. The jars of Apache Kafka come through Maven and are kept in .cache/.
 #
-#   scripts/install.sh [redis] [mysql] [kafka] [go]
+#   scripts/install.sh [redis] [mysql] [kafka] [go] [browser]
 #
 # prints where the Kafka jars are when kafka is among its arguments.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -29,7 +29,8 @@ for what in "$@"; do
 		need java openjdk-17-jre-headless
 		;;
 	go) need cc gcc libc6-dev ;; # the race detector needs cgo
-	*) fail "unknown part $what: give redis, mysql, kafka or go" ;;
+	browser) have chromium-browser || need chromium chromium fonts-noto-cjk ;; # the sample shop's page is Chinese
+	*) fail "unknown part $what: give redis, mysql, kafka, go or browser" ;;
 	esac
 done
 

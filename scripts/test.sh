@@ -30,6 +30,7 @@ if (($#)); then
 	exit
 fi
 
+"$root/scripts/install.sh" browser # for the pages of the demo's shop
 code=0
 for mod in "$root"/*/go.mod "$root/go.mod"; do
 	[[ -e $mod ]] || continue
