@@ -18,11 +18,11 @@ const (
 	// held in memory.
 	defaultMaxBody = 4 << 10
 	maxMaxBody     = 1 << 20
-
-	// bodyTime bounds the whole body. A body of a few kilobytes that takes longer comes from a client that only wants to
-	// hold a goroutine.
-	bodyTime = 10 * time.Second
 )
+
+// bodyTime bounds the whole body. A body of a few kilobytes that takes longer comes from a client that only wants to hold
+// a goroutine. A variable for tests.
+var bodyTime = 10 * time.Second
 
 // body is a request's body, read in full. It takes the place of the request's own, so that whoever comes next can read
 // it again; a nil body is none.

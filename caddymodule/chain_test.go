@@ -24,7 +24,7 @@ func TestPassHandsTheOrderToTheShop(t *testing.T) {
 		b := make([]byte, 4096)
 		n, _ := r.Body.Read(b)
 		seenBody = string(b[:n])
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 	}))
 	defer shop.Close()
 	at := run(t, f,
@@ -194,10 +194,20 @@ func TestRateLimit(t *testing.T) {
 		path, key, other string
 		status           int
 	}{
-		{"/all", "a", "", 299}, {"/all", "b", "", 299}, {"/all", "c", "", 429},
-		{"/key", "a", "", 299}, {"/key", "a", "", 429}, {"/key", "b", "", 299}, {"/key", "", "", 400},
-		{"/two", "a", "x", 299}, {"/two", "a", "x", 429}, {"/two", "a", "y", 299}, {"/two", "a", "", 400}, {"/two", "", "x", 400},
-		{"/client", "", "", 299}, {"/client", "a", "", 429},
+		{"/all", "a", "", 299},
+		{"/all", "b", "", 299},
+		{"/all", "c", "", 429},
+		{"/key", "a", "", 299},
+		{"/key", "a", "", 429},
+		{"/key", "b", "", 299},
+		{"/key", "", "", 400},
+		{"/two", "a", "x", 299},
+		{"/two", "a", "x", 429},
+		{"/two", "a", "y", 299},
+		{"/two", "a", "", 400},
+		{"/two", "", "x", 400},
+		{"/client", "", "", 299},
+		{"/client", "a", "", 429},
 	} {
 		res := request(t, "GET", at+c.path, "", "X-Key", c.key, "X-Other", c.other)
 		if res.status != c.status {

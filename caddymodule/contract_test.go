@@ -260,6 +260,37 @@ func TestE82Bodies(t *testing.T) {
 	}
 }
 
+// E82: a body that trickles in is given up, whatever its length says.
+func TestE82SlowBody(t *testing.T) {
+	f := newFake()
+	at := run(t, f, shortcutLines)
+	was := bodyTime
+	bodyTime = 300 * time.Millisecond
+	defer func() { bodyTime = was }()
+	body, feed := io.Pipe()
+	go func() {
+		for { // a byte every 50 ms would take minutes
+			if _, err := feed.Write([]byte(" ")); err != nil {
+				return
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/seckill/1/orders", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-User", "bob")
+	res := do(t, r)
+	body.Close()
+	if res.status != http.StatusRequestTimeout || res.body != `{"code":408,"reason":"timeout","msg":"请求超时"}`+"\n" {
+		t.Errorf("got %d %s", res.status, res.body)
+	}
+	if orders, _ := f.calls(); len(orders) > 0 {
+		t.Errorf("the edge was asked for %+v", orders)
+	}
+}
+
 // serve hands a request to the running server without a connection.
 func serve(t *testing.T, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
@@ -284,7 +315,7 @@ func TestE81EarlyData(t *testing.T) {
 		"seckill {\n user {header.X-User}\n}")
 	for _, path := range []string{"/seckill/1/orders", "/window", "/buy"} {
 		for _, complete := range []bool{false, true} {
-			r := httptest.NewRequest("POST", "https://127.0.0.1"+path, strings.NewReader("{}"))
+			r := httptest.NewRequest(http.MethodPost, "https://127.0.0.1"+path, strings.NewReader("{}"))
 			r.Header.Set("X-User", "bob")
 			r.TLS = &tls.ConnectionState{HandshakeComplete: complete}
 			w := serve(t, r)
@@ -298,7 +329,7 @@ func TestE81EarlyData(t *testing.T) {
 		}
 	}
 	if body := serve(t, func() *http.Request {
-		r := httptest.NewRequest("POST", "https://127.0.0.1/buy", nil)
+		r := httptest.NewRequest(http.MethodPost, "https://127.0.0.1/buy", nil)
 		r.TLS = &tls.ConnectionState{}
 		return r
 	}()).Body.String(); body != `{"code":425,"reason":"too_early","msg":"请重试"}`+"\n" {

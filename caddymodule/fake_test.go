@@ -279,7 +279,9 @@ func do(t *testing.T, r *http.Request) response {
 			return res
 		}
 		last = err
-		if dial := new(net.OpError); r.Method != http.MethodGet && !(errors.As(err, &dial) && dial.Op == "dial") {
+		dial := new(net.OpError)
+		refused := errors.As(err, &dial) && dial.Op == "dial"
+		if r.Method != http.MethodGet && !refused {
 			break
 		}
 	}

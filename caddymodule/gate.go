@@ -100,11 +100,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		return next.ServeHTTP(w, r)
 	}
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	b, err := g.shared.get()
 	if err != nil {
-		return refuse(w, r, 0, edge.Unavailable, 0)
+		return refuse(w, r, edge.Unavailable, 0)
 	}
 	v := b.Admit(id, r.Header.Get("Idempotency-Key"))
 	if v.Reason == gate.Pass {

@@ -43,8 +43,8 @@ type Orders struct {
 	Prefix string `json:"prefix,omitempty"`
 
 	shared *shared
-	ending context.Context // ends when the server shuts down, so that streams end too
-	end    context.CancelFunc
+	end    context.CancelFunc                  // ends streams and long-polls
+	atEnd  func(f func()) (forget func() bool) // has f called then
 }
 
 // CaddyModule returns the Caddy module information.
@@ -74,7 +74,8 @@ func (h *Orders) Provision(ctx caddy.Context) error {
 	if h.Heartbeat < 0 || h.MaxWait < 0 {
 		return errors.New("heartbeat and max_wait must not be negative")
 	}
-	h.ending, h.end = context.WithCancel(context.Background())
+	ending, end := context.WithCancel(context.Background())
+	h.end, h.atEnd = end, func(f func()) func() bool { return context.AfterFunc(ending, f) }
 	// A server that shuts down waits for its requests. Without this a stream would hold it until the grace period ends, or
 	// for ever where there is none.
 	if srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
@@ -110,7 +111,7 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 		return next.ServeHTTP(w, r)
 	}
 	if t.call == unknown {
-		return refuse(w, r, 0, edge.NotFound, 0)
+		return refuse(w, r, edge.NotFound, 0)
 	}
 	if !t.call.takes(r.Method) {
 		return refusal{reason: methodNotAllowed, allow: t.call.allows()}.write(w, r)
@@ -120,7 +121,7 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	activity := parseActivity(t.activity)
 	if activity == 0 {
-		return refuse(w, r, 0, edge.BadRequest, 0)
+		return refuse(w, r, edge.BadRequest, 0)
 	}
 	if t.call == view {
 		return h.view(w, r, activity)
@@ -130,14 +131,14 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	user, reason := buyer(r, h.User, nil)
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	if t.call == oneOrder && !order.ValidID(t.order) {
-		return refuse(w, r, 0, edge.NotFound, 0)
+		return refuse(w, r, edge.NotFound, 0)
 	}
 	b, err := h.shared.enter(&h.shared.waiting)
 	if err != nil {
-		return refuse(w, r, 0, edge.Unavailable, 0)
+		return refuse(w, r, edge.Unavailable, 0)
 	}
 	defer h.shared.waiting.leave()
 	q := edge.Query{Activity: activity, User: user, OrderID: t.order}
@@ -150,7 +151,7 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	wait, ok := h.wait(r)
 	if !ok {
-		return refuse(w, r, 0, edge.BadRequest, 0)
+		return refuse(w, r, edge.BadRequest, 0)
 	}
 	if wait == 0 {
 		v, reason := b.Status(r.Context(), q)
@@ -165,16 +166,16 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 // untilShutdown ends with the request or with the server, whichever is first.
 func (h *Orders) untilShutdown(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(h.ending, cancel)
+	forget := h.atEnd(cancel)
 	return ctx, func() {
-		stop()
+		forget()
 		cancel()
 	}
 }
 
 func (h *Orders) status(w http.ResponseWriter, r *http.Request, v edge.OrderView, reason edge.Reason) error {
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	note(r, v.Activity, "status", "status")
 	replacer(r).Set("seckill.order_id", v.OrderID)
@@ -209,11 +210,11 @@ func (h *Orders) wait(r *http.Request) (time.Duration, bool) {
 func (h *Orders) view(w http.ResponseWriter, r *http.Request, activity int64) error {
 	b, err := h.shared.get()
 	if err != nil {
-		return refuse(w, r, 0, edge.Unavailable, 0)
+		return refuse(w, r, edge.Unavailable, 0)
 	}
 	v, reason := b.View(activity, time.Now())
 	if reason != gate.Pass {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	note(r, activity, "view", "view")
 	j := make([]byte, 0, 192)

@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -186,6 +185,3 @@ func (o *options) number(into *int64) error {
 	*into = v
 	return nil
 }
-
-// list is a listing for an error message.
-func list(words ...string) string { return strings.Join(words, ", ") }

@@ -136,15 +136,15 @@ func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if key == "" && l.Key != "" {
 		if isEarly(r) {
 			// Before the handshake is complete Caddy does not vouch for the client's address. The client comes back at once.
-			return refuse(w, r, 0, edge.TooEarly, 0)
+			return refuse(w, r, edge.TooEarly, 0)
 		}
-		return refuse(w, r, 0, edge.BadRequest, 0)
+		return refuse(w, r, edge.BadRequest, 0)
 	}
 	res := l.limiter.Allow(r.Context(), key)
 	if res.OK {
 		return next.ServeHTTP(w, r)
 	}
-	return refuse(w, r, 0, edge.RateLimited, res.RetryAfter)
+	return refuse(w, r, edge.RateLimited, res.RetryAfter)
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:

@@ -73,8 +73,8 @@ type refusal struct {
 
 // refuse answers with a refusal. It writes by itself: on a path that refuses millions, an error value that Caddy would turn
 // into an answer costs too much, and the answer is already known. It returns nil, for handlers to return.
-func refuse(w http.ResponseWriter, r *http.Request, activity int64, reason edge.Reason, retryAfter time.Duration) error {
-	return refusal{reason: reason, activity: activity, retryAfter: retryAfter}.write(w, r)
+func refuse(w http.ResponseWriter, r *http.Request, reason edge.Reason, retryAfter time.Duration) error {
+	return refusal{reason: reason, retryAfter: retryAfter}.write(w, r)
 }
 
 func (f refusal) write(w http.ResponseWriter, r *http.Request) error {
@@ -197,7 +197,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, b []byte) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(b)
+		_, _ = w.Write(b) //nolint:gosec // G705: JSON, and said to be JSON
 	}
 }
 

@@ -100,16 +100,16 @@ func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	if isEarly(r) {
-		return refuse(w, r, 0, edge.TooEarly, 0)
+		return refuse(w, r, edge.TooEarly, 0)
 	}
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	repl := replacer(r)
 	repl.Set("seckill.activity", strconv.FormatInt(activity, 10))
 	req, reason := h.request(w, r, activity)
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	out := h.order(r, req)
 	if out.OrderID != "" {
@@ -218,8 +218,9 @@ func isKnown(reason edge.Reason) bool {
 	switch reason {
 	case edge.NotStarted, edge.SoldOut, edge.AlreadyOrdered, edge.Ended, edge.TooFrequent:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // settled says whether an order may be handed on to the shop: Kafka has it, or it has landed alive.

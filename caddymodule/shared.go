@@ -23,12 +23,15 @@ var sharedPool = caddy.NewUsagePool()
 
 // settings are everything that the shared clients are made from.
 type settings struct {
-	Redis                          redisconn.Config
-	Kafka                          kafka.Config
-	RequestTimeout, PublishTimeout time.Duration
-	MaxBatch, MaxQueue             int
-	MaxOpen, MaxWaiters            int
-	DrainTimeout                   time.Duration
+	Redis          redisconn.Config `json:"redis"`
+	Kafka          kafka.Config     `json:"kafka"`
+	RequestTimeout time.Duration    `json:"request_timeout"`
+	PublishTimeout time.Duration    `json:"publish_timeout"`
+	DrainTimeout   time.Duration    `json:"drain_timeout"`
+	MaxBatch       int              `json:"max_batch"`
+	MaxQueue       int              `json:"max_queue"`
+	MaxOpen        int              `json:"max_open"`
+	MaxWaiters     int              `json:"max_waiters"`
 }
 
 const (

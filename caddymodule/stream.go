@@ -25,7 +25,7 @@ func (h *Orders) stream(w http.ResponseWriter, r *http.Request, b backend, q edg
 	}
 	follow, reason := b.follow(q)
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	defer follow.Close()
 	ctx, cancel := h.untilShutdown(r.Context())
@@ -36,7 +36,7 @@ func (h *Orders) stream(w http.ResponseWriter, r *http.Request, b backend, q edg
 		v, changed, done, reason := follow.Next(ctx, time.Duration(h.Heartbeat))
 		if reason != edge.Accepted {
 			if !begun {
-				return refuse(w, r, 0, reason, 0)
+				return refuse(w, r, reason, 0)
 			}
 			return nil // the client reconnects and then hears it
 		}
@@ -54,11 +54,13 @@ func (h *Orders) stream(w http.ResponseWriter, r *http.Request, b backend, q edg
 			}
 			changed = true
 		}
-		if _, err := w.Write(event(v, changed)); err != nil {
-			return nil
-		}
-		if err := rc.Flush(); err != nil {
-			return nil
+		if changed || !done {
+			if _, err := w.Write(event(v, changed)); err != nil {
+				return nil
+			}
+			if err := rc.Flush(); err != nil {
+				return nil
+			}
 		}
 		if done {
 			return nil

@@ -80,7 +80,7 @@ func TestStream(t *testing.T) {
 	f := newFake()
 	at := run(t, f, "seckill {\n user {header.X-User}\n heartbeat 50ms\n}") + "/seckill/1/orders/"
 	res, lines := stream(t, at+anOrder)
-	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("Cache-Control") != "no-store" {
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("got %d %v", res.StatusCode, res.Header)
 	}
 	expect(t, lines, "retry: 2000", "data: "+queuedJSON, ": no news")
@@ -97,7 +97,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("after the final event: got %d", res.StatusCode)
 	}
 	// What is refused is refused as anywhere else.
-	if res, lines := stream(t, at+anOrder, "X-User", "eve"); res.StatusCode != 404 || !strings.Contains(next(t, lines), "not_found") {
+	if res, lines := stream(t, at+anOrder, "X-User", "eve"); res.StatusCode != http.StatusNotFound || !strings.Contains(next(t, lines), "not_found") {
 		t.Errorf("another's order: got %d", res.StatusCode)
 	}
 }

@@ -132,33 +132,33 @@ func (u *UserLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 			return next.ServeHTTP(w, r)
 		}
 		if reason != edge.Accepted {
-			return refuse(w, r, 0, reason, 0)
+			return refuse(w, r, reason, 0)
 		}
 		activity = id
 	} else if r.Method == http.MethodOptions {
 		return next.ServeHTTP(w, r)
 	}
 	if isEarly(r) && !isSafe(r.Method) {
-		return refuse(w, r, 0, edge.TooEarly, 0)
+		return refuse(w, r, edge.TooEarly, 0)
 	}
 	var b *body
 	if u.User.fromBody() {
 		var reason edge.Reason
 		if b, reason = readBody(w, r, u.MaxBody); reason != edge.Accepted {
-			return refuse(w, r, 0, reason, 0)
+			return refuse(w, r, reason, 0)
 		}
 	}
 	user, reason := buyer(r, u.User, b)
 	if reason != edge.Accepted {
-		return refuse(w, r, 0, reason, 0)
+		return refuse(w, r, reason, 0)
 	}
 	free, rest, err := u.take(r, activity, user)
 	if err != nil {
 		// Whether the window was free is not known. Wrongly refusing is better than letting through.
-		return refuse(w, r, 0, edge.Unavailable, 0)
+		return refuse(w, r, edge.Unavailable, 0)
 	}
 	if !free {
-		return refuse(w, r, 0, edge.TooFrequent, rest)
+		return refuse(w, r, edge.TooFrequent, rest)
 	}
 	return next.ServeHTTP(w, r)
 }
