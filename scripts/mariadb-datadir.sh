@@ -19,12 +19,12 @@ if [[ ! -e $template/.complete ]]; then
 		rm -rf "$template" "$template.part"
 		mkdir -p "$template.part"
 		log=$cache/mariadb-install.log
-		if ! mariadb-install-db --no-defaults --user="$user" --datadir="$template.part" --auth-root-authentication-method=normal \
+		if ! mariadb-install-db --no-defaults --user="$user" --datadir="$template.part" --tmpdir="$template.part" --auth-root-authentication-method=normal \
 			--skip-test-db --innodb-log-file-size=8M >"$log" 2>&1 </dev/null; then
 			tail_log "$log"
 			fail "mariadb-install-db fails: see the log above"
 		fi
-		if ! mariadbd --no-defaults --bootstrap --user="$user" --datadir="$template.part" --innodb-log-file-size=8M >>"$log" 2>&1 <<-'SQL'; then
+		if ! mariadbd --no-defaults --bootstrap --user="$user" --datadir="$template.part" --tmpdir="$template.part" --innodb-log-file-size=8M >>"$log" 2>&1 <<-'SQL'; then
 			FLUSH PRIVILEGES;
 			CREATE DATABASE seckill CHARACTER SET utf8mb4;
 			CREATE USER 'seckill'@'%' IDENTIFIED BY 'seckill';

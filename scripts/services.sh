@@ -84,7 +84,8 @@ run_redis() {
 run_mysql() {
 	[[ -d $dir/mysql/mysql ]] || "$root/scripts/mariadb-datadir.sh" "$dir/mysql"
 	# No socket file: a clone in a deep folder would exceed the length that the system allows for one.
-	launch mysql "$1" mariadbd --no-defaults --user="$(id -un)" --datadir="$dir/mysql" --bind-address=127.0.0.1 --port="$1" --socket= \
+	# A server that starts deletes what looks like leftovers in its tmpdir: in /tmp, the live temporary tables of its neighbours.
+	launch mysql "$1" mariadbd --no-defaults --user="$(id -un)" --datadir="$dir/mysql" --tmpdir="$dir/mysql" --bind-address=127.0.0.1 --port="$1" --socket= \
 		--pid-file="$dir/mysql/mariadbd.pid" --skip-name-resolve --max-connections=500 \
 		--character-set-server=utf8mb4 --server-id=1 --log-bin=binlog --binlog-format=ROW --binlog-row-image=FULL \
 		--binlog-row-metadata=FULL --sync-binlog=1 --innodb-flush-log-at-trx-commit=1 \

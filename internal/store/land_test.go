@@ -369,7 +369,7 @@ func TestE67_CancelFreesLocksAtOnce(t *testing.T) {
 	}
 }
 
-func TestE110_UsersAndIdsAreCompared_AsBytes(t *testing.T) {
+func TestE110_UsersAndIdsAreComparedAsBytes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	want(t, b.land(b.order("u1", 1), b.order("U1", 1), b.order("ü1", 1)), "CONFIRMED", "CONFIRMED", "CONFIRMED")

@@ -93,6 +93,8 @@ func StartMySQL(t testing.TB, args ...string) *MariaDB {
 			// No socket file: the folder of a test can be deeper than the system allows for one.
 			options := append([]string{
 				"--no-defaults", "--user=" + owner.Username, "--datadir=" + m.Dir, "--bind-address=127.0.0.1",
+				// A server that starts deletes the #sql files in its tmpdir, which in /tmp are those of its neighbours.
+				"--tmpdir=" + m.Dir,
 				"--port=" + strconv.Itoa(port), "--socket=", "--pid-file=" + filepath.Join(m.Dir, "mariadbd.pid"),
 				"--skip-name-resolve", "--character-set-server=utf8mb4", "--server-id=1",
 				"--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--binlog-row-metadata=FULL",
