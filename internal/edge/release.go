@@ -28,6 +28,10 @@ func (e *Edge) handOver(t *task, keep func(), c Cause) Outcome {
 	return e.accept(t, order.Processing, "", c)
 }
 
+// releaseGiveUp is the number of tries after which nobody is asked any more: minutes, in which every copy of the reserve call
+// has passed its deadline. A reservation that was made all the same is old by then, and the sweep's to decide.
+const releaseGiveUp = 300
+
 // pending is an order to be released.
 type pending struct {
 	activity int64
@@ -114,7 +118,7 @@ func (r *releaser) release(ctx context.Context, p *pending) {
 	cctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	_, err := r.e.led.Release(cctx, p.activity, p.res, p.maxAge)
-	if err == nil {
+	if err == nil || p.tries == releaseGiveUp {
 		// Released: it holds nothing. Kept: another request has met it, or it is so old that the sweep decides it. Either way
 		// Redis now knows what its buyer will hear.
 		r.e.undecided.drop(p.res.Order)

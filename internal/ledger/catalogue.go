@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -122,7 +123,7 @@ func (l *Ledger) DropLease(ctx context.Context, holder string) error {
 // LeaseHolder names who has the lease, "" if nobody.
 func (l *Ledger) LeaseHolder(ctx context.Context) (string, error) {
 	s, err := l.rdb.Get(ctx, leaderKey).Result()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
 	return s, err
@@ -137,7 +138,7 @@ func (l *Ledger) SavePosition(ctx context.Context, holder, position string) (boo
 // Position is the saved binlog position, "" if there is none.
 func (l *Ledger) Position(ctx context.Context) (string, error) {
 	s, err := l.rdb.Get(ctx, positionKey).Result()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
 	return s, err

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -177,7 +178,7 @@ func (b *bench) dump(more ...string) string {
 	var out string
 	for _, k := range append([]string{b.keys.Stock, b.keys.Version, b.keys.Pending, b.keys.Ledger, b.keys.Buyers, b.keys.Activity}, more...) {
 		v, err := b.rdb.Dump(b.ctx, k).Result()
-		if err != nil && err != redis.Nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			b.Fatal(err)
 		}
 		out += fmt.Sprintf("%s=%x\n", k, v)
@@ -187,7 +188,7 @@ func (b *bench) dump(more ...string) string {
 
 func (b *bench) redis(args ...any) {
 	b.Helper()
-	if err := b.rdb.Do(b.ctx, args...).Err(); err != nil && err != redis.Nil {
+	if err := b.rdb.Do(b.ctx, args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		b.Fatalf("%v: %v", args, err)
 	}
 }

@@ -353,7 +353,7 @@ func (w *world) settle(s Settlement) error {
 	s.Activity = w.id
 	got, err := w.l.Settle(w.ctx, s)
 	if err == nil && got.Broken {
-		err = fmt.Errorf("settle found pending below its ledger")
+		err = errors.New("settle found pending below its ledger")
 	}
 	return err
 }
@@ -506,7 +506,7 @@ func (w *world) loading() error {
 				continue
 			}
 			if held, err := w.l.BuyersOf(w.ctx, w.id, []string{o.r.User}); err != nil || held[0] != id {
-				return fmt.Errorf("I3: after a load %s holds %v, not %s (%v)", o.r.User, held, id, err)
+				return errors.Join(fmt.Errorf("I3: after a load %s holds %v, not %s", o.r.User, held, id), err)
 			}
 		}
 		return nil
@@ -595,7 +595,7 @@ func (w *world) check() error {
 	for _, e := range w.entries() {
 		sum += e.Quantity
 		if held, err := w.l.BuyersOf(w.ctx, w.id, []string{e.User}); err != nil || held[0] == "" {
-			return fmt.Errorf("I3: %s has the open reservation %s and could make another (%v)", e.User, e.Order, err)
+			return errors.Join(fmt.Errorf("I3: %s has the open reservation %s and could make another", e.User, e.Order), err)
 		}
 	}
 	if sum != s.Pending {

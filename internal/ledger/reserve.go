@@ -85,6 +85,7 @@ func (d *Decision) detail(s string) error {
 		d.RetryAfter = time.Duration(ms) * time.Millisecond
 	case BadKey, NotLoaded:
 		d.Err = s
+	case WrongServer, TooLate, IsRecovering, IsEnded, IsPaused, TooMany, SoldOut: // they say it all
 	}
 	return err
 }
