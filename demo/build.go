@@ -44,7 +44,7 @@ func build(ctx context.Context, root, dir string, ui *ui) (*binaries, error) {
 
 // compile runs the Go tool and calls progress about once a second with the number of packages that it has compiled.
 func compile(ctx context.Context, dir, pkg, out string, progress func(packages int)) error {
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(out), 0o750); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
 	// The tags are those with which xcaddy builds. No VCS stamp: git refuses to read another user's checkout.

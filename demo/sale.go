@@ -188,7 +188,7 @@ func (d *demo) buyer(n int) (loadgen.Buyer, error) {
 func (d *demo) judge(ctx context.Context, record []byte, stats *loadgen.Stats) (*invariant.Report, error) {
 	d.ui.progress("check", "waiting until all work is done")
 	file := filepath.Join(d.dir, "told.jsonl")
-	if err := os.WriteFile(file, record, 0o644); err != nil {
+	if err := os.WriteFile(file, record, 0o600); err != nil {
 		return nil, fmt.Errorf("keep what buyers were told: %w", err)
 	}
 	var records []told.Record

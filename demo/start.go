@@ -219,7 +219,7 @@ func (d *demo) startShop() (addr string, err error) {
 func (d *demo) startGateway(ctx context.Context, shopAddr string) error {
 	d.ui.progress("gateway", "starting")
 	config := filepath.Join(d.dir, "Caddyfile")
-	if err := os.WriteFile(config, caddyfile, 0o644); err != nil {
+	if err := os.WriteFile(config, caddyfile, 0o600); err != nil {
 		return fmt.Errorf("write the gateway's configuration: %w", err)
 	}
 	port, err := stack.FreePort(d.opt.port)

@@ -5,6 +5,7 @@ package jwtauth
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -80,7 +81,7 @@ func (a *JWTAuth) Validate() error {
 		return fmt.Errorf("sign_key: %d bytes, want at least 16", len(a.key))
 	}
 	if len(a.FromCookies) == 0 {
-		return fmt.Errorf("from_cookies: name the cookie that holds the token")
+		return errors.New("from_cookies: name the cookie that holds the token")
 	}
 	return nil
 }

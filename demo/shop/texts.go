@@ -34,7 +34,7 @@ func (s *Shop) language(w http.ResponseWriter, r *http.Request) {
 	if lang != "en" {
 		lang = "zh"
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure: the demo speaks plain HTTP, on loopback only
 		Name: languageCookie, Value: lang, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 	http.Redirect(w, r, "/", http.StatusSeeOther)

@@ -83,8 +83,8 @@ func lookPath(names ...string) (string, bool) {
 
 // shareOf finds the SQL files that belong to a mariadbd.
 func shareOf(mariadbd string) (string, bool) {
-	if real, err := filepath.EvalSymlinks(mariadbd); err == nil {
-		mariadbd = real
+	if target, err := filepath.EvalSymlinks(mariadbd); err == nil {
+		mariadbd = target
 	}
 	up := filepath.Dir(filepath.Dir(mariadbd))
 	for _, dir := range []string{up + "/share/mysql", up + "/share/mariadb", "/usr/share/mysql", "/usr/share/mariadb"} {
@@ -127,6 +127,6 @@ func unpacked(root string) (*Servers, bool) {
 }
 
 func isFile(path string) bool {
-	st, err := os.Stat(path)
+	st, err := os.Stat(path) //nolint:gosec // only looks whether it is there
 	return err == nil && st.Mode().IsRegular()
 }

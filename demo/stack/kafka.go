@@ -16,7 +16,7 @@ type Kafka struct {
 
 // StartKafka runs the embedded broker on a free port, keeps its log below dir, and makes the topics.
 func StartKafka(dir string, partitions int32, topics ...string) (*Kafka, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make kafka folder: %w", err)
 	}
 	cluster, err := kfake.NewCluster(

@@ -34,7 +34,7 @@ const (
 // StartMariaDB makes a fresh data folder below dir and runs mariadbd on it.
 func StartMariaDB(ctx context.Context, p *Procs, prog Program, dir string) (*MariaDB, error) {
 	data := filepath.Join(dir, "data")
-	if err := os.MkdirAll(data, 0o755); err != nil {
+	if err := os.MkdirAll(data, 0o750); err != nil {
 		return nil, fmt.Errorf("make mariadb folder: %w", err)
 	}
 	if err := bootstrap(ctx, prog, data); err != nil {

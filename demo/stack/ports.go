@@ -1,7 +1,8 @@
 package stack
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"net"
 	"strconv"
 	"time"
@@ -23,11 +24,12 @@ func FreePort(preferred int) (int, error) {
 		got := l.Addr().(*net.TCPAddr).Port
 		return got, l.Close()
 	}
-	return 0, fmt.Errorf("find a free port on 127.0.0.1: none can be bound")
+	return 0, errors.New("find a free port on 127.0.0.1: none can be bound")
 }
 
 func answers(port int) bool {
-	c, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 200*time.Millisecond)
+	d := net.Dialer{Timeout: 200 * time.Millisecond}
+	c, err := d.DialContext(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}

@@ -53,7 +53,7 @@ type Child struct {
 
 // NewProcs makes the logs folder and the thread that children are tied to. Stop ends both.
 func NewProcs(logs string) (*Procs, error) {
-	if err := os.MkdirAll(logs, 0o755); err != nil {
+	if err := os.MkdirAll(logs, 0o750); err != nil {
 		return nil, fmt.Errorf("make log folder: %w", err)
 	}
 	p := &Procs{logs: logs, start: make(chan func()), died: make(chan error, 1)}
@@ -72,12 +72,12 @@ func (p *Procs) Died() <-chan error { return p.died }
 // Start runs a child. Its output goes to its log.
 func (p *Procs) Start(s Spec) (*Child, error) {
 	c := &Child{Name: s.Name, Log: filepath.Join(p.logs, s.Name+".log"), done: make(chan struct{})}
-	out, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	out, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log of %s: %w", s.Name, err)
 	}
-	defer out.Close() // the child has its own copy
-	c.cmd = exec.Command(s.Path, s.Args...)
+	defer out.Close()                       // the child has its own copy
+	c.cmd = exec.Command(s.Path, s.Args...) //nolint:noctx // it outlives the call; End and Stop end it
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.Dir = out, out, s.Dir
 	c.cmd.Env = append(os.Environ(), s.Env...)
 	// A group of its own: Ctrl-C in the terminal then reaches the parent alone, which ends the children in order.

@@ -17,7 +17,7 @@ type Redis struct {
 
 // StartRedis runs redis-server below dir, without persistence, since the truth lies in MariaDB.
 func StartRedis(ctx context.Context, p *Procs, prog Program, dir string) (*Redis, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make redis folder: %w", err)
 	}
 	var addr string
@@ -31,7 +31,7 @@ func StartRedis(ctx context.Context, p *Procs, prog Program, dir string) (*Redis
 			},
 		})
 	}, func(c *Child) error {
-		return c.Wait(ctx, 10*time.Second, func(context.Context) error { return pingRedis(addr) })
+		return c.Wait(ctx, 10*time.Second, func(ctx context.Context) error { return pingRedis(ctx, addr) })
 	})
 	if err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func StartRedis(ctx context.Context, p *Procs, prog Program, dir string) (*Redis
 	return &Redis{Addr: addr}, nil
 }
 
-func pingRedis(addr string) error {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
+func pingRedis(ctx context.Context, addr string) error {
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,12 @@ func pingRedis(addr string) error {
 		return err
 	}
 	var b [7]byte
-	if n, err := c.Read(b[:]); err != nil || string(b[:n]) != "+PONG\r\n" {
-		return fmt.Errorf("ping %s: got %q, %v", addr, b[:n], err)
+	n, err := c.Read(b[:])
+	if err != nil {
+		return fmt.Errorf("ping %s: %w", addr, err)
+	}
+	if string(b[:n]) != "+PONG\r\n" {
+		return fmt.Errorf("ping %s: got %q", addr, b[:n])
 	}
 	return nil
 }

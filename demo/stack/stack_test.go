@@ -60,11 +60,11 @@ func TestRedisAnswersAndEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pingRedis(r.Addr); err != nil {
+	if err := pingRedis(t.Context(), r.Addr); err != nil {
 		t.Fatal(err)
 	}
 	p.Stop(5 * time.Second)
-	if err := pingRedis(r.Addr); err == nil {
+	if err := pingRedis(t.Context(), r.Addr); err == nil {
 		t.Fatal("redis answers after Stop")
 	}
 	select {
@@ -105,8 +105,8 @@ func TestMariaDBHasWhatTheProductNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	if !rows.Next() {
-		t.Fatal("no binlog position")
+	if !rows.Next() || rows.Err() != nil {
+		t.Fatal("no binlog position", rows.Err())
 	}
 }
 
@@ -245,14 +245,14 @@ func TestChildrenEndWithAKilledParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr = strings.TrimSpace(addr)
-	if err := pingRedis(addr); err != nil {
+	if err := pingRedis(t.Context(), addr); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, 5*time.Second, "redis is gone", func() bool { return pingRedis(addr) != nil })
+	eventually(t, 5*time.Second, "redis is gone", func() bool { return pingRedis(t.Context(), addr) != nil })
 }
 
 func parentThatIsKilled(dir string) {

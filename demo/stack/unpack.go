@@ -34,7 +34,7 @@ type apt struct {
 
 func (a apt) fetch(ctx context.Context, root string) error {
 	for _, d := range []string{"lists/partial", "cache/archives/partial", "debs"} {
-		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o750); err != nil {
 			return fmt.Errorf("make folders for apt: %w", err)
 		}
 	}
@@ -56,19 +56,19 @@ func (a apt) fetch(ctx context.Context, root string) error {
 }
 
 func unpackAll(ctx context.Context, root string, debs []string) error {
-	if err := os.RemoveAll(root); err != nil {
+	if err := os.RemoveAll(root); err != nil { //nolint:gosec // below the folder that the demo was given
 		return fmt.Errorf("clear %s: %w", root, err)
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := os.MkdirAll(root, 0o750); err != nil {
 		return fmt.Errorf("make %s: %w", root, err)
 	}
 	for _, deb := range debs {
-		if out, err := exec.CommandContext(ctx, "dpkg", "-x", deb, root).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "dpkg", "-x", deb, root).CombinedOutput(); err != nil { //nolint:gosec // files that apt has just verified
 			return fmt.Errorf("unpack %s: %w: %s", deb, err, bytes.TrimSpace(out))
 		}
 	}
 	// Last, so that a run which was cut short is not taken for a whole one.
-	return os.WriteFile(filepath.Join(root, "complete"), nil, 0o644)
+	return os.WriteFile(filepath.Join(root, "complete"), nil, 0o600)
 }
 
 // packages downloads the wanted packages and what they need, and gives the files.
@@ -121,7 +121,7 @@ func (a apt) download(ctx context.Context, names []string) ([]string, error) {
 	if err := os.RemoveAll(debs); err != nil {
 		return nil, fmt.Errorf("clear %s: %w", debs, err)
 	}
-	if err := os.MkdirAll(debs, 0o755); err != nil {
+	if err := os.MkdirAll(debs, 0o750); err != nil {
 		return nil, fmt.Errorf("make %s: %w", debs, err)
 	}
 	if _, err := a.run(ctx, append([]string{"download"}, names...)...); err != nil {

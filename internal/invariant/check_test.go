@@ -31,7 +31,6 @@ type sale struct {
 	producer *kafka.Producer
 	activity ledger.Activity
 	told     []told.Record
-	landed   int64
 }
 
 func newSale(t *testing.T, stock int64) *sale {

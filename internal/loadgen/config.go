@@ -6,6 +6,7 @@
 package loadgen
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -86,7 +87,7 @@ func (c *Config) validate() error {
 	case c.Activity <= 0:
 		return fmt.Errorf("activity %d: want a positive id", c.Activity)
 	case c.Identify == nil:
-		return fmt.Errorf("identify: no buyers given")
+		return errors.New("identify: no buyers given")
 	case c.Rate < 0 || c.Concurrency < 0 || c.MaxInFlight < 0 || c.Buyers < 0:
 		return fmt.Errorf("rate %g, concurrency %d, max in flight %d, buyers %d: want none below zero", c.Rate, c.Concurrency,
 			c.MaxInFlight, c.Buyers)

@@ -32,7 +32,7 @@ var (
 // Browser is a running Chromium.
 type Browser struct {
 	t   testing.TB
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // chromedp's handle on a tab is a context
 }
 
 // Start runs Chromium with a profile of its own, which ends with the test. A machine without it fails the test.
@@ -172,10 +172,10 @@ func (b *Browser) Shot(name string) {
 	if err != nil {
 		b.t.Fatalf("take a picture: %v", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
 }
