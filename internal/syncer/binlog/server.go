@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -118,25 +119,63 @@ func sameServerID(message string) bool {
 	return strings.Contains(m, "same server_uuid") || strings.Contains(m, "same server_id") || strings.Contains(m, "same server-id")
 }
 
-// dial notes when the server last said anything, heartbeats included, which the library does not report.
-func (s *Stream) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// conns are the connections of one run. The library bounds neither its handshake nor its queries, and takes no context: a
+// server that says nothing would hold it for ever. So every read and write here has a deadline, and the end of the run's
+// context closes what is open.
+type conns struct {
+	stream *Stream
+	mu     sync.Mutex
+	open   []net.Conn
+	closed bool
+}
+
+func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
-	c, err := d.DialContext(ctx, network, address)
+	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &timedConn{Conn: c, stream: s}, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.open = append(c.open, conn)
+	return &timedConn{Conn: conn, stream: c.stream}, nil
 }
 
+// close ends every connection, and every one to come.
+func (c *conns) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+	c.open = nil
+}
+
+// timedConn also notes when the server last said anything, heartbeats included, which the library does not report.
 type timedConn struct {
 	net.Conn
 	stream *Stream
 }
 
 func (c *timedConn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.stream.cfg.ReadTimeout)); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.stream.lastRead.Store(time.Now().UnixNano())
 	}
 	return n, err
+}
+
+func (c *timedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.stream.cfg.ReadTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }

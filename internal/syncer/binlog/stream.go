@@ -131,7 +131,10 @@ func (s *Stream) Run(ctx context.Context, from Position, sink Sink, started func
 	if err := s.comparable(from, srv, fingerprint(tables)); err != nil {
 		return err
 	}
-	c, h, err := s.open(ctx, from, srv, tables, sink)
+	net := &conns{stream: s}
+	defer net.close()
+	defer context.AfterFunc(ctx, net.close)()
+	c, h, err := s.open(ctx, net, from, srv, tables, sink)
 	if err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (s *Stream) comparable(from Position, srv server, schemaNow string) error {
 	return nil
 }
 
-func (s *Stream) open(ctx context.Context, from Position, srv server, tables []*schema.Table, sink Sink) (*canal.Canal, *handler, error) {
+func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server, tables []*schema.Table, sink Sink) (*canal.Canal, *handler, error) {
 	id, err := s.serverID(ctx, srv)
 	if err != nil {
 		return nil, nil, err
@@ -184,7 +187,7 @@ func (s *Stream) open(ctx context.Context, from Position, srv server, tables []*
 		IncludeTableRegex: s.includes(),
 		// Decimals as exact text: integer() refuses them, whatever their value.
 		UseDecimal: true, EventCacheCount: 1024, FillZeroLogPos: srv.flavor == mysql.MariaDBFlavor,
-		Dialer: s.dial, Localhost: "seckill-syncer",
+		Dialer: net.dial, Localhost: "seckill-syncer",
 	}
 	h := &handler{
 		ctx: ctx, stream: s, sink: sink, flavor: srv.flavor, identity: srv.identity,
@@ -194,7 +197,6 @@ func (s *Stream) open(ctx context.Context, from Position, srv server, tables []*
 		return nil, nil, fmt.Errorf("binlog position %s: %w", from, err)
 	}
 	cfg.Logger = newLibraryLog(s.log, h.unparsed)
-	// NewCanal takes no context; it dials with a bound of ten seconds.
 	c, err := canal.NewCanal(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare to read the binlog: %w", err)

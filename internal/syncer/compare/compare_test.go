@@ -257,7 +257,7 @@ func TestLostSettleIsSwept(t *testing.T) {
 
 // Comparing all the time in the middle of a sale changes nothing that is right.
 func TestCompareDuringASale(t *testing.T) {
-	b, a := sale(t, 500, func(c *runner.Config) { c.Horizon = time.Second })
+	b, a := sale(t, 5000, func(c *runner.Config) { c.Horizon = time.Second })
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	wg.Go(func() {
@@ -286,8 +286,8 @@ func TestCompareDuringASale(t *testing.T) {
 	b.Land(true)
 	close(stop)
 	wg.Wait()
-	if got := b.Stock(a); got != int64(500-accepted) {
-		t.Fatalf("stock %d, want %d", got, 500-accepted)
+	if got := b.Stock(a); got != int64(5000-accepted) {
+		t.Fatalf("stock %d, want %d", got, 5000-accepted)
 	}
 	testenv.Eventually(t, 10*time.Second, "lost settles to be swept", func() bool { return run(b, a, false).Ledger == 0 })
 	b.Equal(a)

@@ -60,6 +60,11 @@ func (p *prepared) reopen(ctx context.Context) error {
 // underLock does the last step of a load while the row is locked. What it writes is gated by version, so a write that
 // arrives after the lock is gone harms nothing.
 func (p *prepared) underLock(ctx context.Context, bound time.Duration) error {
+	now, err := p.l.Store.Activity(ctx, p.activity.ID)
+	if err != nil {
+		return err
+	}
+	defer p.checkState(ctx)
 	locked, err := p.l.Store.LockInventory(ctx, p.activity.Item, bound)
 	if err != nil {
 		return fmt.Errorf("lock the inventory of item %d: %w", p.activity.Item, err)
@@ -68,7 +73,7 @@ func (p *prepared) underLock(ctx context.Context, bound time.Duration) error {
 	step, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	stop := context.AfterFunc(step, func() { _ = locked.Release() }) // even if Redis holds us longer
-	err = p.finish(step, locked.Version, locked.Stock)
+	err = p.open(step, locked.Version, locked.Stock, now.State)
 	stop()
 	released := locked.Release()
 	p.report.LockMs = since(at)

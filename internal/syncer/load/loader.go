@@ -270,22 +270,35 @@ func (p *prepared) finish(ctx context.Context, version, stock int64) error {
 	if err != nil {
 		return err
 	}
-	snap, err := p.l.Ledger.LoadFinish(ctx, p.activity.ID, p.epoch, version, stock, now.State)
+	if err := p.open(ctx, version, stock, now.State); err != nil {
+		return err
+	}
+	p.checkState(ctx)
+	return nil
+}
+
+// open is the last step in Redis.
+func (p *prepared) open(ctx context.Context, version, stock int64, state ledger.State) error {
+	snap, err := p.l.Ledger.LoadFinish(ctx, p.activity.ID, p.epoch, version, stock, state)
 	if err != nil {
 		return err
 	}
 	p.report.State, p.report.Stock, p.report.Version = snap.State, snap.Stock, snap.Version
 	p.report.Pending, p.report.Buyers = snap.Pending, snap.BuyersLen
 	p.report.ClosedMs = since(p.began)
-	// The row may have changed while this was on its way.
-	again, err := p.l.Store.Activity(ctx, p.activity.ID)
+	return nil
+}
+
+// checkState brings a change of the activity's row that came between the look at it and the opening.
+func (p *prepared) checkState(ctx context.Context) {
+	now, err := p.l.Store.Activity(ctx, p.activity.ID)
 	if err == nil {
-		_, err = p.l.Ledger.SetActivity(ctx, again)
+		_, err = p.l.Ledger.SetActivity(ctx, now)
 	}
 	if err != nil {
-		p.l.Log.Warn("an activity was loaded, but not checked for a change of its row meanwhile", zap.Int64("activity", p.activity.ID), zap.Error(err))
+		p.l.Log.Warn("an activity was loaded, but not checked for a change of its row meanwhile",
+			zap.Int64("activity", p.activity.ID), zap.Error(err))
 	}
-	return nil
 }
 
 func since(t time.Time) int64 { return time.Since(t).Milliseconds() }

@@ -140,6 +140,12 @@ func (h *Health) Err() error {
 	return errors.Join(errs...)
 }
 
+func (h *Health) conditions() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.now)
+}
+
 // Of is one condition.
 func (h *Health) Of(name string) error {
 	h.mu.Lock()
@@ -174,7 +180,7 @@ func (b *Bench) Ready(h *Health) {
 	}()
 	testenv.Eventually(b, 20*time.Second, "the syncer to be well", func() bool {
 		last = h.Err()
-		return last == nil && len(h.now) > 3
+		return last == nil && h.conditions() > 3
 	})
 }
 
@@ -274,12 +280,16 @@ func (b *Bench) Buy(a ledger.Activity, user string, quantity int64) *order.Order
 	return o
 }
 
-// Publish publishes an order.
+// Publish publishes an order, on a broker that many tests share: an unknown outcome is tried again, as the sweep would.
 func (b *Bench) Publish(o *order.Order) {
 	b.Helper()
-	if _, err := b.Producer.Publish(b.Context(), o, nil); err != nil {
-		b.Fatal(err)
+	var err error
+	for range 10 {
+		if _, err = b.Producer.Publish(b.Context(), o, nil); err == nil {
+			return
+		}
 	}
+	b.Fatal(err)
 }
 
 // Land plays the worker: it lands everything that Kafka has, settles in Redis where told to, and commits offsets.
