@@ -22,8 +22,8 @@ func benchEdge(b *testing.B, w *world) *Edge {
 	e.Start()
 	<-g.Ready()
 	testenv.Eventually(b, 5*time.Second, "the first look", func() bool {
-		v, _ := g.View(saleID, time.Now())
-		return v.AgeMs >= 0
+		v, reason := g.View(saleID, time.Now())
+		return reason == Accepted && v.AgeMs >= 0
 	})
 	b.Cleanup(func() {
 		_ = e.Close(context.Background())

@@ -355,7 +355,7 @@ func TestEventsWithoutPolls(t *testing.T) {
 	g := New(s, Options{InspectPoll: time.Hour, CataloguePoll: time.Hour, StaleAfter: time.Hour})
 	g.Start()
 	defer g.Stop()
-	eventually(t, "the first look", func() bool { v, _ := g.View(1, time.Now()); return v.AgeMs >= 0 })
+	eventually(t, "the first look", func() bool { v, r := g.View(1, time.Now()); return r == Pass && v.AgeMs >= 0 })
 	s.events <- ledger.Event{Activity: 1, State: ledger.Paused, Available: 10, NowMs: time.Now().UnixMilli()}
 	eventually(t, "it is paused", func() bool { return g.Judge(1, time.Now()).Why == "paused" })
 	s.set(func() { s.catalogue.Activities[2] = sale(2); s.snaps[2] = snapshot(sale(2), 1) })
