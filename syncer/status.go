@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -43,7 +44,7 @@ no leader, or the leader says that something is wrong.`,
 				}
 				switch {
 				case st.Leader == "":
-					return fmt.Errorf("no syncer leads: start `seckill-syncer run`")
+					return errors.New("no syncer leads: start `seckill-syncer run`")
 				case st.Problem != "":
 					return fmt.Errorf("the leader says: %s", st.Problem)
 				}

@@ -34,7 +34,8 @@ func TestInteger(t *testing.T) {
 	}
 	for _, in := range []any{
 		nil, int8(-1), int64(-1), uint64(1<<63 + 1), uint64(math.MaxUint64), uint(math.MaxUint64), int64(1<<53 + 1),
-		"7", []byte("7"), 7.0, float32(7), true, struct{}{},
+		"7", []byte("7"), 7.0, float32(7), true,
+		struct{}{},
 	} {
 		if got, err := integer(in); !errors.Is(err, errDoubt) {
 			t.Errorf("%T %v is taken for %d (%v)", in, in, got, err)

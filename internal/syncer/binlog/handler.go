@@ -22,7 +22,7 @@ const flushOrders = 5000
 type handler struct {
 	canal.DummyEventHandler
 
-	ctx              context.Context // of this one connection; the library's callbacks carry none
+	ctx              context.Context //nolint:containedctx // of one connection; the library's callbacks carry none
 	stop             context.CancelCauseFunc
 	stream           *Stream
 	sink             Sink

@@ -33,7 +33,7 @@ func (s *Stream) serverID(ctx context.Context, srv server) (uint32, error) {
 		return s.cfg.ServerID, nil
 	}
 	for range 100 {
-		id := lowestDerivedID + rand.Uint32N(highestDerivedID-lowestDerivedID) //nolint:gosec // not a secret
+		id := lowestDerivedID + rand.Uint32N(highestDerivedID-lowestDerivedID)
 		if !used[id] {
 			return id, nil
 		}

@@ -242,7 +242,9 @@ func (s *Stream) run(ctx context.Context, c *canal.Canal, h *handler, from Posit
 			c.Close()
 		case <-inner.Done():
 			c.Close()
-			<-ended
+			if e := <-ended; e != nil {
+				s.log.Debug("the binlog connection was closed", zap.Error(e))
+			}
 			err = context.Cause(inner)
 		}
 		running = false

@@ -43,18 +43,18 @@ func (w *work) free(ctx context.Context, buyers []ledger.Buyer) error {
 	if err != nil {
 		return err
 	}
-	if suspects := w.notLive(ids, rows); len(suspects) > 0 {
-		// Redis may know from the binlog what a plain read does not show yet.
-		if err := w.visible(ctx); err != nil {
-			return err
-		}
-		if rows, err = w.Store.Orders(ctx, suspects); err != nil {
-			return err
-		}
-		ids = w.notLive(suspects, rows)
-	} else {
+	suspects := w.notLive(ids, rows)
+	if len(suspects) == 0 {
 		return nil
 	}
+	// Redis may know from the binlog what a plain read does not show yet.
+	if err := w.visible(ctx); err != nil {
+		return err
+	}
+	if rows, err = w.Store.Orders(ctx, suspects); err != nil {
+		return err
+	}
+	ids = w.notLive(suspects, rows)
 	var dead []ledger.Outcome
 	var nowhere []ledger.Buyer
 	for _, id := range ids {

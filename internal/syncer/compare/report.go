@@ -56,7 +56,6 @@ type Activity struct {
 	Error    string   `json:"error,omitempty"`
 	repairs  int      // buyers mended, against the cap
 	overCap  bool
-	freed    []string
 }
 
 // Report is what one run found and did.

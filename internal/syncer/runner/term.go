@@ -156,7 +156,9 @@ func (t *term) stream(ctx context.Context, from binlog.Position) (again bool, er
 		return false, err
 	case <-t.tracker.Restart():
 		cancel()
-		<-ended
+		if err := <-ended; err != nil {
+			t.log.Debug("the stream was ended to go back", zap.Error(err))
+		}
 		return true, nil
 	}
 }
