@@ -1,0 +1,127 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/edge"
+)
+
+func TestAdminAPI(t *testing.T) {
+	f := newFake()
+	run(t, f, "seckill {\n user {header.X-User}\n}")
+	api := new(adminAPI)
+	if err := api.Provision(caddy.ActiveContext()); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(method, path string) (int, string) {
+		w := httptest.NewRecorder()
+		err := api.serve(w, httptest.NewRequest(method, path, nil))
+		if api := new(caddy.APIError); errors.As(err, api) {
+			return api.HTTPStatus, api.Err.Error()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Code, w.Body.String()
+	}
+	for path, want := range map[string]string{
+		"/seckill/": `"orders"`, "/seckill/activities": `[{"activity_id":1`, "/seckill/producer": `"healthy"`,
+	} {
+		status, body := ask(http.MethodGet, path)
+		if status != 200 || !strings.Contains(body, want) || !json.Valid([]byte(body)) {
+			t.Errorf("%s: got %d %s", path, status, body)
+		}
+	}
+	if status, _ := ask(http.MethodPost, "/seckill/"); status != 405 {
+		t.Errorf("POST: got %d", status)
+	}
+	if status, _ := ask(http.MethodGet, "/seckill/nothing"); status != 404 {
+		t.Errorf("nothing: got %d", status)
+	}
+	load(t, ":0 {\nbind 127.0.0.1\nrespond x\n}\n")
+	if err := api.Provision(caddy.ActiveContext()); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ask(http.MethodGet, "/seckill/"); status != 404 || !strings.Contains(text, "no seckill app") {
+		t.Errorf("without the app: got %d %s", status, text)
+	}
+}
+
+// Each configuration has a registry of its own, and the figures live on in it. No outsider can make labels.
+func TestMetricsSurviveReloads(t *testing.T) {
+	fakes(t)
+	c := newConfigs(t)
+	at := "http://" + c.addr + "/seckill/"
+	soldOut := func() float64 {
+		t.Helper()
+		ctx := caddy.ActiveContext()
+		families, err := ctx.GetMetricsRegistry().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n float64
+		for _, family := range families {
+			if family.GetName() != "seckill_requests_total" {
+				continue
+			}
+			for _, m := range family.GetMetric() {
+				labels := map[string]string{}
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+				if strings.HasPrefix(labels["activity"], "77") {
+					t.Errorf("an outsider made the label %v", labels)
+				}
+				if labels["activity"] == "2" && labels["outcome"] == string(edge.SoldOut) {
+					n = m.GetCounter().GetValue()
+				}
+			}
+		}
+		return n
+	}
+	const site = "seckill {\n user {header.X-User}\n}"
+	load(t, c.with("", site))
+	before := soldOut()
+	for i := range 3 {
+		load(t, c.with("max_batch "+string(rune('1'+i)), site))
+		request(t, "POST", at+"2/orders", "")
+		request(t, "POST", at+"77123/orders", "") // there is no such activity
+	}
+	if got := soldOut() - before; got < 3 { // a request that a reload cut off may have been counted, too
+		t.Errorf("counted %v refusals, want 3", got)
+	}
+}
+
+// `caddy validate` makes no clients, so it dials nothing and leaves nothing running.
+func TestValidateMakesNoClients(t *testing.T) {
+	was := newBackend
+	newBackend = func(settings, *zap.Logger) (backend, error) {
+		t.Error("clients were made")
+		return newFake(), nil
+	}
+	t.Cleanup(func() { newBackend = was })
+	config, err := adapt(site1("seckill {\n rate_limit token_bucket 1/s\n user {header.X-User}\n}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate(t, config); err != nil {
+		t.Fatal(err)
+	}
+	for _, pool := range []*caddy.UsagePool{sharedPool, limiters} {
+		pool.Range(func(key, _ any) bool {
+			t.Errorf("%v was left in a pool", key)
+			return true
+		})
+	}
+	if len(places.loads) > 0 {
+		t.Errorf("%d configurations are remembered", len(places.loads))
+	}
+}
