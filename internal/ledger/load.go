@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -162,6 +163,7 @@ func (l *Ledger) Inspect(ctx context.Context, activities ...int64) ([]Snapshot, 
 		}
 		return nil
 	})
+	received := time.Now()
 	out := make([]Snapshot, len(activities))
 	for i, id := range activities {
 		v, err := cmds[i].Slice()
@@ -172,6 +174,7 @@ func (l *Ledger) Inspect(ctx context.Context, activities ...int64) ([]Snapshot, 
 			return nil, errorf(id, "inspect", err)
 		}
 		out[i] = snapshotOf(id, v)
+		l.clock.observe(out[i].NowMs, received) // so that a gateway knows the clock before its first order
 	}
 	return out, nil
 }
