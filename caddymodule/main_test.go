@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -11,7 +12,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Certificates that Caddy makes belong into no user's home.
+	dir, err := os.MkdirTemp("", "caddymodule")
+	if err != nil {
+		panic(err)
+	}
+	caddy.DefaultStorage.Path = dir
 	known := append(testenv.KnownLeaks(),
+		goleak.Cleanup(func(code int) {
+			_ = os.RemoveAll(dir)
+			os.Exit(code)
+		}),
 		// Caddy's own, one per process.
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*Cache).maintainAssets"),
 		goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
