@@ -122,11 +122,11 @@ func (d *demo) playSale(ctx context.Context) (*invariant.Report, error) {
 			return nil, err
 		}
 	}
+	began := time.Now()
 	// What an ERP or an operator would do: the shop's own table, no API of this product.
 	if _, err := d.db.ExecContext(ctx, "UPDATE inventory SET stock = stock + ? WHERE item_id = ?", restock, firstActivity); err != nil {
 		return nil, fmt.Errorf("restock: %w", err)
 	}
-	began := time.Now()
 	if err := d.await(ctx, firstActivity, 20*time.Second, "the restock reaches the gateway", func(v saleView) bool { return !v.SoldOut }); err != nil {
 		return nil, err
 	}
