@@ -75,7 +75,11 @@ func TestCommandsBesideADaemon(t *testing.T) {
 	b.Buy(a, "u1", 2)
 	b.Land(true)
 	b.Buy(a, "u2", 3)
-	out := must(t, b, "status")
+	var out string
+	testenv.Eventually(t, 10*time.Second, "the leader to say that all is well", func() bool { // it says so once a second
+		out, err = command(t, b, "", "status")
+		return err == nil
+	})
 	if !regexp.MustCompile(`open\s+18 / 18\s+equal\s+3\s+1\s`).MatchString(out) || !strings.Contains(out, b.Cfg.Name) {
 		t.Errorf("status:\n%s", out)
 	}

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/syncer/lost"
 )
 
 // Records is what comparing needs of Kafka.
@@ -39,7 +39,7 @@ type Comparer struct {
 	Store     *store.Store
 	Records   Records
 	Publisher Publisher
-	Redis     redis.UniversalClient // where the alarm about lost commits is kept
+	Lost      *lost.Alarm
 	Topic     string
 	Group     string
 	Timings   ledger.Timings
@@ -204,12 +204,12 @@ func (w *work) ahead(ctx context.Context) error {
 		w.out.MySQL = Side{locked.Stock, locked.Version}
 		return nil // it was only not visible yet
 	}
-	since := lostSince(locked.Version, w.now)
+	since := lost.Since(locked.Version, time.UnixMilli(w.now))
 	w.out.Drift = true
 	w.lostSince = since.UnixMilli()
 	to := locked.Stock
 	w.out.add(Repair{Kind: Ahead, From: &have.Stock, To: &to, Why: "redis has version " + number(have.Version) + ", which mysql has lost: it is back at " + number(locked.Version)})
-	w.out.alarm("mysql lost its last commits (a fail-over, or a restore): land them again with `%s`", ReplayCommand(since))
+	w.out.alarm("mysql lost its last commits (a fail-over, or a restore): land them again with `%s`", lost.Command(since))
 	if w.opt.DryRun {
 		return nil
 	}

@@ -1,9 +1,6 @@
 package compare
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Kind names a repair, for programs.
 type Kind string
@@ -110,9 +107,4 @@ func (a *Activity) add(r Repair) {
 
 func (a *Activity) alarm(format string, args ...any) {
 	a.Alarms = append(a.Alarms, fmt.Sprintf(format, args...))
-}
-
-// ReplayCommand is what lands orders again that MySQL lost.
-func ReplayCommand(since time.Time) string {
-	return "seckill-worker replay --since " + since.UTC().Format(time.RFC3339)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/syncer/lost"
 )
 
 // Records is what a load needs of Kafka.
@@ -29,6 +30,7 @@ type Loader struct {
 	Group   string // of the workers
 	Timings ledger.Timings
 	Locks   *Locks
+	Lost    *lost.Alarm
 	Log     *zap.Logger
 	// Pin holds the binlog's place before a load begins; what it gives is called with the outcome. nil where no stream
 	// runs in this process.
@@ -53,7 +55,9 @@ type Report struct {
 	KafkaMs  int64        `json:"kafka_ms"` // reading records not landed
 	RowsMs   int64        `json:"rows_ms"`  // reading MySQL and writing Redis
 	LockMs   int64        `json:"lock_ms,omitempty"`
-	ClosedMs int64        `json:"closed_ms"` // all of it: how long buyers heard 503
+	// LostCommits: MySQL was behind what Redis had seen.
+	LostCommits bool  `json:"lost_commits,omitempty"`
+	ClosedMs    int64 `json:"closed_ms"` // all of it: how long buyers heard 503
 }
 
 // Load loads one activity of MySQL. ErrBusy: somebody else is at it. ErrItemBusy: its item is not free yet; nothing was
@@ -98,7 +102,8 @@ type prepared struct {
 	l              *Loader
 	activity       ledger.Activity
 	epoch          string
-	doubtful       bool // see ledger.Load
+	doubtful       bool  // see ledger.Load
+	had            int64 // the version that Redis had
 	began          time.Time
 	version, stock int64
 	report         Report
@@ -109,7 +114,11 @@ func (l *Loader) prepare(ctx context.Context, a ledger.Activity, pause bool) (*p
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{l: l, activity: a, began: time.Now()}
+	looks, err := l.Ledger.Inspect(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{l: l, activity: a, began: time.Now(), had: looks[0].Version}
 	begun, err := l.Ledger.LoadBegin(ctx, a)
 	if err != nil {
 		return nil, err
@@ -217,9 +226,21 @@ func (p *prepared) visible(ctx context.Context) error {
 		return err
 	}
 	if err := locked.Release(); err != nil && !errors.Is(err, store.ErrLockLost) {
+		return err // had once is enough
+	}
+	if p.had <= locked.Version {
+		return nil
+	}
+	// MySQL has lost commits that Redis had seen. Its row moves past them, or a settle of a lost one that is still on its
+	// way would look newer; and the alarm has their orders landed again.
+	p.report.LostCommits = true
+	since := lost.Since(locked.Version, time.Now())
+	p.l.Log.Error("mysql lost its last commits: land them again", zap.Int64("activity", p.activity.ID), zap.String("with", lost.Command(since)))
+	if err := p.l.Lost.Raise(ctx, since); err != nil {
 		return err
 	}
-	return nil // had once is enough
+	_, _, err = p.l.Store.TouchPast(ctx, p.activity.Item, p.had)
+	return err
 }
 
 // entries puts back the reservations that the ledger kept, for their buyers' sake, and those that only Kafka knows. What a

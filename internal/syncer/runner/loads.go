@@ -203,6 +203,9 @@ func (t *term) load(ctx context.Context, a ledger.Activity, why string) error {
 	case err == nil:
 		t.dir.Trust(a.ID)
 		t.loads.loaded(a.ID, report.Epoch)
+		if report.LostCommits {
+			t.dir.NeedsCompare(a.ID) // which counts the orders, and keeps the alarm
+		}
 		t.metrics.loaded(report)
 		log.Info("loaded", zap.String("because", why), zap.Any("report", report))
 	case ctx.Err() != nil:

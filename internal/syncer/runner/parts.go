@@ -15,6 +15,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
 	"github.com/seckillgate/seckillgate/internal/syncer/compare"
 	"github.com/seckillgate/seckillgate/internal/syncer/load"
+	"github.com/seckillgate/seckillgate/internal/syncer/lost"
 )
 
 // Parts are the clients and the work that the daemon and the one-shot commands share. Nothing of it dials before it is used.
@@ -70,10 +71,11 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (p *Parts, err error
 	}
 	p.Loader = &load.Loader{
 		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Topic: cfg.Kafka.Topics.Orders, Group: cfg.Kafka.Group,
-		Timings: cfg.Timings(), Locks: load.NewLocks(p.Redis, cfg.Name, loadLockTTL), Log: log,
+		Timings: cfg.Timings(), Locks: load.NewLocks(p.Redis, cfg.Name, loadLockTTL), Lost: lost.NewAlarm(p.Redis),
+		Log: log,
 	}
 	p.Comparer = &compare.Comparer{
-		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Publisher: p.Producer, Redis: p.Redis,
+		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Publisher: p.Producer, Lost: lost.NewAlarm(p.Redis),
 		Topic: cfg.Kafka.Topics.Orders, Group: cfg.Kafka.Group, Timings: cfg.Timings(), Cap: cfg.RepairCap, Log: log,
 	}
 	return p, nil

@@ -88,9 +88,11 @@ func (p *Parts) Status(ctx context.Context, ids ...int64) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Leader, err = p.Ledger.LeaseHolder(ctx); err != nil {
+	holder, err := p.Ledger.LeaseHolder(ctx)
+	if err != nil {
 		return nil, err
 	}
+	s.Leader = holderName(holder)
 	if told && s.Leader == board.Name {
 		s.Problem, s.Binlog.LagMs, s.ComparedMs = board.Problem, board.LagMs, board.ComparedAt
 	}

@@ -11,9 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 )
 
@@ -36,9 +39,12 @@ type Health interface {
 // Syncer is the daemon. Start returns at once; Stop blocks, may be called twice and before Start.
 type Syncer struct {
 	parts   *Parts
+	holder  string // of the lease: the name, and what makes it this process' own
 	health  Health
 	metrics *Metrics
 	log     *zap.Logger
+
+	leads atomic.Bool
 
 	mu      sync.Mutex
 	cancel  context.CancelFunc
@@ -48,7 +54,19 @@ type Syncer struct {
 
 // New makes a syncer of parts that its caller closes after Stop.
 func New(parts *Parts, health Health, metrics *Metrics) *Syncer {
-	return &Syncer{parts: parts, health: health, metrics: metrics, log: parts.Log, done: make(chan struct{})}
+	return &Syncer{
+		parts: parts, health: health, metrics: metrics, log: parts.Log, done: make(chan struct{}),
+		// Two processes that are called alike, as containers easily are, must not take each other's lease for their own.
+		holder: parts.Config.Name + holderMark + uuid.NewString(),
+	}
+}
+
+const holderMark = " #"
+
+// holderName is what people call the holder of the lease.
+func holderName(holder string) string {
+	name, _, _ := strings.Cut(holder, holderMark)
+	return name
 }
 
 // Start begins to run for the lease.
@@ -79,12 +97,15 @@ func (s *Syncer) Stop() {
 	<-s.done
 }
 
+// Leads says whether this syncer leads now.
+func (s *Syncer) Leads() bool { return s.leads.Load() }
+
 // elect leads whenever the lease is to be had.
 func (s *Syncer) elect(ctx context.Context) {
 	s.health.Set(healthLease, errors.New("not known yet"))
 	for ctx.Err() == nil {
 		asked := time.Now()
-		mine, err := s.parts.Ledger.Lease(ctx, s.parts.Config.Name, s.parts.Config.LeaseTTL)
+		mine, err := s.parts.Ledger.Lease(ctx, s.holder, s.parts.Config.LeaseTTL)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -92,7 +113,9 @@ func (s *Syncer) elect(ctx context.Context) {
 		case mine:
 			s.log.Info("leading")
 			s.metrics.leader.Set(1)
+			s.leads.Store(true)
 			cause := s.lead(ctx, asked)
+			s.leads.Store(false)
 			s.metrics.leader.Set(0)
 			s.log.Info("no longer leading", zap.NamedError("why", cause))
 		default:
@@ -121,7 +144,7 @@ func (s *Syncer) lead(ctx context.Context, asked time.Time) error {
 	wg.Wait()
 	drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := s.parts.Ledger.DropLease(drop, s.parts.Config.Name); err != nil {
+	if err := s.parts.Ledger.DropLease(drop, s.holder); err != nil {
 		s.log.Debug("the lease runs out by itself", zap.Error(err))
 	}
 	return context.Cause(ctx)
@@ -133,7 +156,7 @@ func (s *Syncer) renew(ctx context.Context, lose context.CancelCauseFunc, good t
 	ttl := s.parts.Config.LeaseTTL
 	for pause(ctx, ttl/4) {
 		asked := time.Now()
-		mine, err := s.parts.Ledger.Lease(ctx, s.parts.Config.Name, ttl)
+		mine, err := s.parts.Ledger.Lease(ctx, s.holder, ttl)
 		switch {
 		case err == nil && mine:
 			good = asked

@@ -212,7 +212,7 @@ func (t *term) keepOnce(ctx context.Context) {
 		return
 	}
 	crashpoint.Here("before_save_position")
-	mine, err := t.parts.Ledger.SavePosition(ctx, t.parts.Config.Name, p.Encode())
+	mine, err := t.parts.Ledger.SavePosition(ctx, t.holder, p.Encode())
 	switch {
 	case err != nil:
 		t.log.Warn("the binlog position cannot be kept; trying again", zap.Error(err))
