@@ -114,10 +114,6 @@ kafka:
 mysql: {dsn: %q}
 log: {format: console, level: debug}
 `, s.redis.Addr, strings.Join(s.kafka.Brokers, `", "`), s.kafka.Group, s.kafka.Topics.Orders, s.kafka.Topics.DeadLetters, s.kafka.Topics.Results, s.dsn)
-	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "the shop, %s", r.URL.Path)
-	}))
-	s.Cleanup(shop.Close)
 	site, admin := testenv.FreePort(s), testenv.FreePort(s)
 	s.site, s.caddyAPI = fmt.Sprintf("http://127.0.0.1:%d", site), fmt.Sprintf("127.0.0.1:%d", admin)
 	// The header stands in for a real authentication; nothing else on this machine talks to the gateway.
@@ -140,7 +136,7 @@ log: {format: console, level: debug}
 	}
 	reverse_proxy %s
 }
-`, s.caddyAPI, s.redis.Addr, strings.Join(s.kafka.Brokers, " "), s.kafka.Topics.Orders, s.site, strings.TrimPrefix(shop.URL, "http://"))
+`, s.caddyAPI, s.redis.Addr, strings.Join(s.kafka.Brokers, " "), s.kafka.Topics.Orders, s.site, shop(s))
 	for name, text := range map[string]string{
 		"worker.yaml": common + fmt.Sprintf("http: {listen: \"127.0.0.1:%d\"}\n", testenv.FreePort(s)),
 		"syncer.yaml": common + timings + fmt.Sprintf("http: {listen: \"127.0.0.1:%d\"}\n", testenv.FreePort(s)),
@@ -150,6 +146,16 @@ log: {format: console, level: debug}
 			s.Fatal(err)
 		}
 	}
+}
+
+// shop is the shop behind the gateway.
+func shop(t testing.TB) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "the shop, %s", r.URL.Path)
+	}))
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
 }
 
 func (s *stack) open() {
