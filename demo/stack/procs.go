@@ -53,7 +53,7 @@ type Child struct {
 
 // NewProcs makes the logs folder and the thread that children are tied to. Stop ends both.
 func NewProcs(logs string) (*Procs, error) {
-	if err := os.MkdirAll(logs, 0o750); err != nil {
+	if err := os.MkdirAll(logs, 0o750); err != nil { //nolint:gosec // below the folder that the demo was given
 		return nil, fmt.Errorf("make log folder: %w", err)
 	}
 	p := &Procs{logs: logs, start: make(chan func()), died: make(chan error, 1)}

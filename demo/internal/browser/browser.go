@@ -172,10 +172,10 @@ func (b *Browser) Shot(name string) {
 	if err != nil {
 		b.t.Fatalf("take a picture: %v", err)
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // the folder that the tester named
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil { //nolint:gosec // likewise
 		b.t.Fatal(err)
 	}
 }
