@@ -59,7 +59,7 @@ func unpackAll(ctx context.Context, root string, debs []string) error {
 	if err := os.RemoveAll(root); err != nil { //nolint:gosec // below the folder that the demo was given
 		return fmt.Errorf("clear %s: %w", root, err)
 	}
-	if err := os.MkdirAll(root, 0o750); err != nil {
+	if err := os.MkdirAll(root, 0o750); err != nil { //nolint:gosec // likewise
 		return fmt.Errorf("make %s: %w", root, err)
 	}
 	for _, deb := range debs {
@@ -68,7 +68,7 @@ func unpackAll(ctx context.Context, root string, debs []string) error {
 		}
 	}
 	// Last, so that a run which was cut short is not taken for a whole one.
-	return os.WriteFile(filepath.Join(root, "complete"), nil, 0o600)
+	return os.WriteFile(filepath.Join(root, "complete"), nil, 0o600) //nolint:gosec // likewise
 }
 
 // packages downloads the wanted packages and what they need, and gives the files.
