@@ -69,6 +69,15 @@ const (
 	DefaultPoolTimeout = 200 * time.Millisecond
 )
 
+// SetDefaults fills every bound that is still zero.
+func (c *Config) SetDefaults() {
+	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, DefaultIOTimeout)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, DefaultIOTimeout)
+	c.PoolTimeout = cmp.Or(c.PoolTimeout, DefaultPoolTimeout)
+}
+
 // Validate checks the configuration without touching the network.
 func (c Config) Validate() error {
 	if len(c.Addrs) == 0 {
@@ -149,6 +158,7 @@ func New(c Config) (redis.UniversalClient, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	c.SetDefaults()
 	silence()
 	var tc *tls.Config
 	if c.TLS {
@@ -173,12 +183,12 @@ func New(c Config) (redis.UniversalClient, error) {
 		Username:              c.Username,
 		Password:              c.Password,
 		TLSConfig:             tc,
-		PoolSize:              cmp.Or(c.PoolSize, DefaultPoolSize),
+		PoolSize:              c.PoolSize,
 		MinIdleConns:          c.MinIdle,
-		DialTimeout:           cmp.Or(c.DialTimeout, DefaultDialTimeout),
-		ReadTimeout:           cmp.Or(c.ReadTimeout, DefaultIOTimeout),
-		WriteTimeout:          cmp.Or(c.WriteTimeout, DefaultIOTimeout),
-		PoolTimeout:           cmp.Or(c.PoolTimeout, DefaultPoolTimeout),
+		DialTimeout:           c.DialTimeout,
+		ReadTimeout:           c.ReadTimeout,
+		WriteTimeout:          c.WriteTimeout,
+		PoolTimeout:           c.PoolTimeout,
 		// One try per dial: the default tries 5 times, 100 ms apart, while a buyer waits.
 		DialerRetries: 1,
 		// Hand-off notices are for one vendor's managed service, and asking costs each new connection a round trip.
