@@ -181,10 +181,9 @@ func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, he
 		p.unsent.Add(1)
 		return Ack{}, notSent("%w: %d bytes, but max_message_bytes is %d", sarama.ErrMessageSizeTooLarge, m.size, p.cfg.MaxMessageBytes)
 	}
-	if n := p.inFlight.Add(1); n > int64(p.opt.MaxInFlight) {
-		p.inFlight.Add(-1)
+	if !p.admit() {
 		p.unsent.Add(1)
-		return Ack{}, notSent("%d messages are waiting already", n-1)
+		return Ack{}, notSent("%d messages are waiting already", p.opt.MaxInFlight)
 	}
 	wait := time.NewTimer(p.opt.handover())
 	defer wait.Stop()
@@ -214,6 +213,19 @@ func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, he
 		return Ack{}, fmt.Errorf("topic %q: no answer within the publish budget %s", topic, p.opt.Budget)
 	case <-ctx.Done():
 		return Ack{}, fmt.Errorf("topic %q: gave up waiting: %w", topic, context.Cause(ctx))
+	}
+}
+
+// admit takes a place among the messages in flight, if there is one. What is refused never counts.
+func (p *Producer) admit() bool {
+	for {
+		n := p.inFlight.Load()
+		if n >= int64(p.opt.MaxInFlight) {
+			return false
+		}
+		if p.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
 }
 
