@@ -32,7 +32,7 @@ type check struct {
 }
 
 // checks looks at everything that the worker depends on. None of them changes anything.
-func (p *parts) checks() []check {
+func (p *parts) checks(s *settings) []check {
 	return []check{
 		{"redis", func(ctx context.Context) (out []finding, err error) {
 			found, err := p.ledger.Check(ctx)
@@ -51,6 +51,13 @@ func (p *parts) checks() []check {
 				if f.Name == "privilege_binlog" { // the syncer's; the worker's user need not have it
 					continue
 				}
+				out = append(out, finding{string(f.Level), "mysql", f.Name, f.Text})
+			}
+			if err != nil || !s.Unpaid.Enabled() {
+				return out, err
+			}
+			found, err = p.store.CheckUnpaid(ctx)
+			for _, f := range found {
 				out = append(out, finding{string(f.Level), "mysql", f.Name, f.Text})
 			}
 			return out, err

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/order"
 )
 
 func newConfig(load loader) *cobra.Command {
@@ -57,7 +58,7 @@ start now.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
-			found, unreached := runChecks(cmd.Context(), p.checks())
+			found, unreached := runChecks(cmd.Context(), p.checks(s))
 			fmt.Fprintln(out, "\nChecks:")
 			printFindings(out, found)
 			if err := errors.Join(append(unreached, refusal(found, s.Accept))...); err != nil {
@@ -74,16 +75,22 @@ start now.`,
 // explain says in words what run would do.
 func (s *settings) explain(out io.Writer) {
 	k, l, t := s.Kafka, s.Landing, s.MySQL.Tables
+	unpaid := "leave unpaid orders as they are (unpaid.window is 0)"
+	if u := s.Unpaid; u.Enabled() {
+		unpaid = fmt.Sprintf("let orders that are still %s %s after their landing become %s and give their stock back, every %s,\n    at most %d a transaction",
+			s.MySQL.SuccessStatus, u.Window, order.Expired, u.Every, u.Batch)
+	}
 	fmt.Fprintf(out, `run would:
   - read topic %s as group %s from %v
   - land batches of at most %d orders or %d bytes, gathered for at most %s, into tables %s and %s,
-    with status %s
+    with status %s; batches of an item shrink while it meets deadlocks or lock timeouts
   - settle each batch in Redis at %v and write outcomes to topic %s
+  - %s
   - set records aside in topic %s when they can never become orders
   - on SIGTERM finish running batches within %s
   - serve health and metrics on %s
 `, k.Topics.Orders, k.Group, k.Brokers, l.MaxOrders, l.MaxBytes, l.MaxWait, t.Orders, t.Inventory, s.MySQL.SuccessStatus,
-		s.Redis.Addrs, k.Topics.Results, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
+		s.Redis.Addrs, k.Topics.Results, unpaid, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
 	if l.AcceptLostOffsets {
 		fmt.Fprintln(out, "  - skip to the oldest record when its committed offset is gone (landing.accept_lost_offsets)")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
+	"github.com/seckillgate/seckillgate/internal/unpaid"
 )
 
 func newRun(load loader) *cobra.Command {
@@ -26,6 +27,8 @@ SIGINT. Then it stops fetching, finishes the batches that are running (landing.s
 At the start it checks Redis, MySQL and Kafka and logs one line per finding. What may lose or
 oversell orders refuses the start (exit code 78) unless its name is listed under accept. A
 system that does not answer is waited for.
+
+With unpaid.window set it also lets orders expire that were not paid in time.
 
 Several workers share the partitions of the orders topic. On http.listen (127.0.0.1:9301):
   /livez     200 while the process runs
@@ -81,7 +84,7 @@ func run(ctx context.Context, s *settings) (err error) {
 	defer func() { endWatch(); <-watched }()
 	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
 
-	if err := awaitChecks(ctx, p.checks(), s.Accept, health, log); err != nil {
+	if err := awaitChecks(ctx, p.checks(s), s.Accept, health, log); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -101,6 +104,9 @@ func run(ctx context.Context, s *settings) (err error) {
 	if err := consumer.Start(); err != nil { //nolint:contextcheck // ended by Stop, which lets batches finish
 		return err
 	}
+	expirer := unpaid.New(s.Unpaid, p.store, health, registry, log)
+	expirer.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop, not by the signal
+	defer expirer.Stop()
 	log.Info("landing orders", zap.String("version", version()), zap.String("topic", s.Kafka.Topics.Orders), zap.String("http", server.Addr()))
 	<-ctx.Done()
 	log.Info("stopping: running batches are finished first")

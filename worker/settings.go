@@ -9,9 +9,11 @@ import (
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/landing"
+	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
+	"github.com/seckillgate/seckillgate/internal/unpaid"
 )
 
 // settings is the whole configuration of the worker. seckill-worker.yaml beside this file has every key with its meaning.
@@ -20,11 +22,26 @@ type settings struct {
 	Kafka   kafka.Config     `yaml:"kafka"`
 	MySQL   store.Config     `yaml:"mysql"`
 	Landing landing.Config   `yaml:"landing"`
+	Unpaid  unpaid.Config    `yaml:"unpaid"`
 	HTTP    telemetry.HTTP   `yaml:"http"`
 	Log     telemetry.Log    `yaml:"log"`
 
 	// Accept lists findings of the start-up checks, by name, that would otherwise refuse the start. Default: none.
 	Accept []string `yaml:"accept"`
+}
+
+// Validate refuses what only two sections together make wrong.
+func (s *settings) Validate() error {
+	switch {
+	case !s.Unpaid.Enabled():
+	case s.MySQL.SuccessStatus == order.Paid:
+		return fmt.Errorf("unpaid.window: %s: orders land as %s (mysql.success_status) and would expire although they are paid; set it to 0",
+			s.Unpaid.Window, s.MySQL.SuccessStatus)
+	case !order.Expired.In(s.MySQL.Dead):
+		return fmt.Errorf("unpaid.window: %s: orders become %s, which is not one of mysql.dead_statuses %v, so their stock would not come back",
+			s.Unpaid.Window, order.Expired, s.MySQL.Dead)
+	}
+	return nil
 }
 
 // system is something that a command may need the address of.

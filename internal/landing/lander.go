@@ -14,7 +14,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/store"
 )
 
-// Lander lands records. It holds no state but caches, so any number of goroutines may land at once, and any number of
+// Lander lands records. It holds no state but caches and how wide transactions are, so any number of goroutines may land at once, and any number of
 // processes: MySQL decides.
 type Lander struct {
 	cfg         Config
@@ -26,6 +26,7 @@ type Lander struct {
 	metrics     *Metrics
 	activities  *activities
 	troubles    *troubles
+	widths      *widths
 }
 
 // NewLander wires a Lander.
@@ -35,6 +36,7 @@ func NewLander(cfg Config, s Store, l Ledger, d DeadLetters, r Results, h Health
 		cfg: cfg, store: s, ledger: l, deadLetters: d, results: r, log: log, metrics: m,
 		activities: newActivities(s),
 		troubles:   &troubles{health: h, count: make(map[string]int)},
+		widths:     newWidths(cfg.MaxOrders, m.batchLimit),
 	}
 }
 
@@ -108,22 +110,23 @@ func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
 	return tally, nil
 }
 
-// landItem lands the messages of one item in one transaction, settles it and passes the outcomes on. Messages that MySQL
-// refuses for good come back beside them.
+// landItem lands the messages of one item, in one transaction as a rule, settles them and passes the outcomes on, one for
+// each order id. Messages that MySQL refuses for good come back beside them.
 func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledger.Outcome, refused []refusal, err error) {
 	item := todo[0].order.Item
 	unknown := 0
 	for len(todo) > 0 {
-		landing, err := l.transaction(ctx, item, todo)
+		landing, part, err := l.transaction(ctx, item, todo)
 		var row *store.ErrRowRefused
 		switch {
 		case err == nil:
-			if err := l.settle(ctx, landing, todo); err != nil {
+			if err := l.settle(ctx, landing, part); err != nil {
 				return nil, refused, err
 			}
 			crashpoint.Here("after_settle")
-			l.publish(landing.Outcomes, todo)
-			return landing.Outcomes, refused, nil
+			fresh := without(landing.Outcomes, outcomes)
+			l.publish(fresh, part)
+			outcomes, todo = append(outcomes, fresh...), todo[len(part):]
 		case errors.As(err, &row):
 			refused = append(refused, refusal{todo[row.Index], "row", err})
 			todo = append(todo[:row.Index:row.Index], todo[row.Index+1:]...)
@@ -138,36 +141,59 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 			for _, m := range todo {
 				refused = append(refused, refusal{m, "item", err})
 			}
-			return nil, refused, nil
+			return outcomes, refused, nil
 		default:
 			return nil, refused, err
 		}
 	}
-	return nil, refused, nil
+	return outcomes, refused, nil
 }
 
-// transaction is one store.Land, again until MySQL has decided. Only what MySQL says of one row, or of a missing
-// inventory row, is a decision; everything else, known or not, may pass and is waited for.
-func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (landing store.Landing, err error) {
-	orders := make([]*order.Order, len(todo))
-	for i, m := range todo {
-		orders[i] = m.order
+// without gives the outcomes of orders that an earlier transaction of the same batch has not told already.
+func without(outcomes, told []ledger.Outcome) []ledger.Outcome {
+	if len(told) == 0 {
+		return outcomes
 	}
-	l.metrics.batchOrders.Observe(float64(len(orders)))
+	known := make(map[string]bool, len(told))
+	for _, o := range told {
+		known[o.Order] = true
+	}
+	var fresh []ledger.Outcome
+	for _, o := range outcomes {
+		if !known[o.Order] {
+			fresh = append(fresh, o)
+		}
+	}
+	return fresh
+}
+
+// transaction is one store.Land of as many messages as the item's width allows, again until MySQL has decided. Only what
+// MySQL says of one row, or of a missing inventory row, is a decision; everything else, known or not, may pass and is waited
+// for. Each try may be narrower than the one before: which orders share a transaction matters to none of them.
+func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (landing store.Landing, part []message, err error) {
 	decided := func(err error) bool {
 		var row *store.ErrRowRefused
-		return errors.Is(err, store.ErrNoInventory) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(orders)
+		return errors.Is(err, store.ErrNoInventory) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(part)
 	}
 	err = l.until(ctx, stepMySQL, tryMySQL, decided, func(ctx context.Context) (err error) {
+		part = todo[:l.widths.of(item, len(todo))]
+		orders := make([]*order.Order, len(part))
+		for i, m := range part {
+			orders[i] = m.order
+		}
 		began := time.Now()
 		landing, err = l.store.Land(ctx, item, orders)
 		l.metrics.transaction.Observe(time.Since(began).Seconds())
+		if contended := store.IsContention(err); err == nil || contended {
+			l.widths.note(item, len(part), landing.Races, contended)
+		}
 		return err
 	})
+	l.metrics.batchOrders.Observe(float64(len(part)))
 	if err != nil {
-		return landing, fmt.Errorf("land %d orders of item %d: %w", len(orders), item, err)
+		return landing, part, fmt.Errorf("land %d orders of item %d: %w", len(part), item, err)
 	}
-	return landing, nil
+	return landing, part, nil
 }
 
 // byItem groups messages by their item, in the order in which items and messages appear.

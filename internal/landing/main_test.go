@@ -28,6 +28,7 @@ type fakeStore struct {
 	batches    [][]*order.Order
 	land       func(n int, orders []*order.Order) error // n counts calls from 1; nil error: lands
 	calls      int
+	races      int   // what a landing says that it lost
 	broken     error // of everything
 }
 
@@ -45,7 +46,7 @@ func (s *fakeStore) Land(_ context.Context, item int64, orders []*order.Order) (
 		}
 	}
 	s.batches = append(s.batches, orders)
-	out := store.Landing{Item: item, Stock: 1000, Version: int64(s.calls)}
+	out := store.Landing{Item: item, Stock: 1000, Version: int64(s.calls), Races: s.races}
 	seen := make(map[string]bool)
 	for _, o := range orders {
 		if seen[o.ID] {

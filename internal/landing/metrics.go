@@ -5,6 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // Metrics are the worker's figures. No label is under the control of a buyer.
 type Metrics struct {
 	batchOrders prometheus.Histogram
+	batchLimit  prometheus.Gauge
 	transaction prometheus.Histogram
 	settle      prometheus.Histogram
 	orders      *prometheus.CounterVec // outcome
@@ -31,6 +32,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		batchOrders: histogram("batch_orders", "Orders per transaction.", prometheus.ExponentialBuckets(1, 2, 13)),
+		batchLimit: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "batch_limit",
+			Help: "Most orders of one transaction at the moment, of the item that is worst off: below landing.max_orders after repeated deadlocks or lock timeouts.",
+		}),
 		transaction: histogram("transaction_seconds", "Time of one landing transaction, failed ones included.", prometheus.ExponentialBuckets(0.001, 2, 15)),
 		settle:      histogram("settle_seconds", "Time of one settlement in Redis.", prometheus.ExponentialBuckets(0.0002, 2, 15)),
 		orders:      counter("orders_total", "Orders decided by MySQL, repeated deliveries included.", "outcome"),
@@ -43,7 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lagSeconds:  gauge("lag_seconds", "Age of the oldest record that is not landed yet; 0 when there is none.", "partition"),
 	}
 	if r != nil {
-		r.MustRegister(m.batchOrders, m.transaction, m.settle, m.orders, m.settles, m.retries, m.deadLetters, m.results,
+		r.MustRegister(m.batchOrders, m.batchLimit, m.transaction, m.settle, m.orders, m.settles, m.retries, m.deadLetters, m.results,
 			m.sessions, m.lagMessages, m.lagSeconds)
 	}
 	return m

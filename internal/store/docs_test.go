@@ -98,6 +98,10 @@ func TestDocumentedSQL(t *testing.T) {
 			step("Cancel", at(paid), 0, 4)
 			step("Cancel", at(cancelled), 1, 7)
 			step("Cancel", at(cancelled), 0, 7)
+			if !without {
+				step("More time to pay", map[string]any{"order": unpaid.ID, "more_ms": 60_000}, 1, 7)
+				step("More time to pay", map[string]any{"order": paid.ID, "more_ms": 60_000}, 0, 7)
+			}
 			step("Expire unpaid orders", at(unpaid), 1, 8)
 			step("Expire unpaid orders", at(unpaid), 0, 8)
 			step("Pay", at(unpaid), 0, 8)

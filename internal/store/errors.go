@@ -24,6 +24,8 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrSchema: the schema is missing, half-made, made by a newer build or not this product's.
 	ErrSchema = errors.New("schema")
+	// ErrStockNotReturned: orders that died would have given back other units than they held, so the transaction was undone.
+	ErrStockNotReturned = errors.New("stock of dead orders is not returned")
 	// ErrLockLost: a Locked row was not locked throughout.
 	ErrLockLost = errors.New("inventory lock lost")
 )
@@ -67,7 +69,9 @@ const (
 	errNoSuchThread  = 1094
 	errSyntax        = 1064
 	errTableDenied   = 1142
+	errColumnDenied  = 1143
 	errNoTable       = 1146
+	errNoIndex       = 1176
 	errDefiner       = 1449
 	errNeedSuper     = 1419
 	errChecksum      = 1020 // record has changed since last read (MariaDB, snapshot isolation)
@@ -101,6 +105,10 @@ func refusesRow(err error) bool {
 	}
 	return errors.Is(err, mysql.ErrPktTooLarge)
 }
+
+// IsContention says that a call was given back because of deadlocks or lock timeouts: a smaller transaction, which holds fewer locks
+// for a shorter time, has better chances.
+func IsContention(err error) bool { return lostRace(err) }
 
 // lostRace says that another session was in the way, and that the whole transaction can be tried again at once.
 func lostRace(err error) bool {

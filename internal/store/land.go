@@ -19,6 +19,8 @@ type Landing struct {
 	Item    int64
 	Stock   int64 // with Version, a committed pair that includes every outcome below
 	Version int64 // 0: the inventory row is gone and all outcomes are older than that
+	// Races is how many tries were lost to deadlocks and lock timeouts before this one: a smaller batch would stand in fewer ways.
+	Races int
 	// Outcomes has one entry per distinct order id of the batch, in the order of its first appearance.
 	Outcomes []ledger.Outcome
 }
@@ -40,10 +42,15 @@ func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (La
 	}
 	// Most batches are new and fit, so the first try asks nothing first. Whatever stands in its way is looked at in the next.
 	m := manner{scarce: s.scarce(b)}
+	lost := 0
 	for tries, races := 1, 1; ; {
 		l, err := s.landOnce(ctx, b, m)
+		if lostRace(err) && !errors.Is(err, errCommitUnknown) {
+			lost++
+		}
 		switch {
 		case err == nil:
+			l.Races = lost
 			s.stocks.Store(item, l.Stock)
 			return l, nil
 		case errors.Is(err, errScarce):

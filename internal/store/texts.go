@@ -16,6 +16,7 @@ const micros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 const (
 	keyLive     = "one_live_order"
 	keyActivity = "activity_order"
+	keyUpdated  = "status_updated"
 )
 
 // texts are the statements, with the configured names in them.
@@ -26,6 +27,8 @@ type texts struct {
 	stock                       string // item
 	stockForUpdate              string // item
 	touch                       string // past, item
+	giveBack                    string // quantity, item
+	unpaid                      string // status, since, window, since, order, limit
 	activities                  string
 	orderColumns                string
 }
@@ -43,6 +46,11 @@ func newTexts(c Config) texts {
 	x.stock = fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s = ?", stock, version, x.inventory, item)
 	x.stockForUpdate = x.stock + " FOR UPDATE"
 	x.touch = fmt.Sprintf("UPDATE %s SET %s = GREATEST(%s + 1, %s, ? + 1) WHERE %s = ?", x.inventory, version, version, micros, item)
+	x.giveBack = fmt.Sprintf("UPDATE %s SET %s = %s + ?, %s = GREATEST(%s + 1, %s) WHERE %s = ?", x.inventory, stock, stock, version, version, micros, item)
+	// The index ends in the primary key, so this is one walk along it that can be taken up anywhere. Servers would otherwise prefer
+	// a full scan whenever most orders look unpaid to them.
+	x.unpaid = "SELECT order_id, item_id, updated_at_ms FROM " + x.orders + " FORCE INDEX (" + keyUpdated + ") WHERE status = ? AND updated_at_ms >= ?" +
+		" AND updated_at_ms < " + micros + " DIV 1000 - ? AND (updated_at_ms > ? OR order_id > ?) ORDER BY updated_at_ms, order_id LIMIT ?"
 	x.activities = "SELECT activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state FROM " + x.activity
 	x.orderColumns = "SELECT order_id, user_id, item_id, quantity, status, reason, live FROM " + x.orders
 	return x
@@ -53,6 +61,17 @@ const row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, " + micros + " DIV 1000)"
 
 func (x *texts) insert(rows int) string {
 	return x.insertHead + row + strings.Repeat(", "+row, rows-1)
+}
+
+// dueForUpdate locks those of some orders that are still unpaid, passing by what others have locked. Arguments: ids, status, window, item.
+func (x *texts) dueForUpdate(ids int) string {
+	return "SELECT order_id, quantity FROM " + x.orders + " FORCE INDEX (PRIMARY) WHERE order_id IN " + list(ids) +
+		" AND status = ? AND updated_at_ms < " + micros + " DIV 1000 - ? AND item_id = ? FOR UPDATE SKIP LOCKED"
+}
+
+// expire is the one step from the success status. Arguments: new status, reason, ids, success status.
+func (x *texts) expire(ids int) string {
+	return "UPDATE " + x.orders + " SET status = ?, reason = ?, updated_at_ms = " + micros + " DIV 1000 WHERE order_id IN " + list(ids) + " AND status = ?"
 }
 
 // list is "(?, ?, …)".
