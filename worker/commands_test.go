@@ -162,6 +162,97 @@ func TestMigrateAndConfigCheck(t *testing.T) {
 	}
 }
 
+// TestUnpaidConfiguration: a window that would expire paid orders, or keep their stock, is refused; config check says what would happen.
+func TestUnpaidConfiguration(t *testing.T) {
+	for name, c := range map[string]struct{ mysql, unpaid, want string }{
+		"orders land as paid": {"success_status: PAID", "window: 15m", "success_status"},
+		"EXPIRED is not dead": {"dead_statuses: [FAILED, CANCELLED]", "window: 15m", "dead_statuses"},
+		"too short":           {"tries: 5", "window: 1ms", "unpaid.window: 1ms"},
+		"off":                 {"success_status: PAID", "batch: 100", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "w.yaml")
+			yaml := "redis: {addrs: ['a:1']}\nkafka: {brokers: ['b:2']}\nmysql:\n  dsn: 'u@tcp(c:3)/d'\n  " + c.mysql + "\nunpaid:\n  " + c.unpaid + "\n"
+			if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := command(t, "config", "check", "--offline", "--config", path)
+			if c.want == "" {
+				if err != nil || !strings.Contains(out, "leave unpaid orders as they are") {
+					t.Errorf("%v\n%s", err, out)
+				}
+				return
+			}
+			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%v: want it refused, with %s and the place in the file named", err, c.want)
+			}
+		})
+	}
+	t.Setenv("SECKILL_UNPAID_WINDOW", "15m")
+	out := mustCommand(t, "config", "check", "--offline", "--config", "seckill-worker.yaml")
+	if want := "let orders that are still CONFIRMED 15m0s after their landing become EXPIRED"; !strings.Contains(out, want) {
+		t.Errorf("config check does not say %q:\n%s", want, out)
+	}
+}
+
+// TestUnpaidOrdersExpire: the worker takes what nobody pays for back in MySQL, and leaves telling Redis to the binlog.
+func TestUnpaidOrdersExpire(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2).sale(100)
+	f, err := os.OpenFile(d.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("unpaid: {window: 3s, every: 200ms, batch: 7}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := mustCommand(t, "config", "check", "--config", d.config); !strings.Contains(out, "run would start") {
+		t.Fatalf("config check:\n%s", out)
+	}
+	count := func(where string) (n int) {
+		t.Helper()
+		if err := d.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders WHERE "+where).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	var workers []*child
+	for range 2 {
+		workers = append(workers, d.start("", "run"))
+	}
+	accepted := d.accept(30)
+	d.done(30 * time.Second)
+	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE orders SET status = 'PAID' WHERE order_id = ? AND status = 'CONFIRMED'", accepted[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	paid := count("status = 'PAID'") // 0 on a machine that took longer than the window to get here
+	before, err := d.ledger.Inspect(t.Context(), d.activity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 30*time.Second, "what is not paid is expired", func() bool { return count("status = 'CONFIRMED'") == 0 })
+	for _, w := range workers {
+		w.stop()
+	}
+	if n := count("status = 'EXPIRED' AND reason = 'unpaid'"); n != 30-paid || count("status = 'PAID'") != paid {
+		t.Errorf("%d expired and %d paid, want %d and %d", n, count("status = 'PAID'"), 30-paid, paid)
+	}
+	stock, version, _, err := d.store.Inventory(t.Context(), d.item)
+	if want := 100 - int64(paid)*accepted[0].Quantity; err != nil || stock != want {
+		t.Errorf("stock %d, %v, want %d", stock, err, want)
+	}
+	after, err := d.ledger.Inspect(t.Context(), d.activity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, a := before[0], after[0]; a.Version == version || a.Version != b.Version || a.Stock != b.Stock {
+		t.Errorf("redis had %d at %d and has %d at %d without a syncer: the worker told it of the expiry", b.Stock, b.Version, a.Stock, a.Version)
+	}
+}
+
 // TestMigrateCreatesTopics: only what is missing, and a dry run only names it.
 func TestMigrateCreatesTopics(t *testing.T) {
 	t.Parallel()

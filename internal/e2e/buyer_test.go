@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -70,6 +72,73 @@ func TestABuyersWay(t *testing.T) {
 		r, err := s.buy(id, "u9", 1)
 		return err == nil && r.HTTP == 410 && r.Reason == "ended"
 	})
+	s.check(id, 2, nil)
+}
+
+// E96: a buyer who does not pay in time loses the unit to the next one, is told so, and a payment that comes then changes nothing. Redis
+// hears of it by the binlog alone.
+func TestE96UnpaidUnitIsSoldAgain(t *testing.T) {
+	s := newStack(t)
+	s.startGateway()
+	s.worker.Kill()
+	f, err := os.OpenFile(s.file("worker"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("\nunpaid: {window: 4s, every: 200ms}\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.startWorker()
+	id := s.sell(2)
+	pay := func(order string) int64 {
+		t.Helper()
+		res, err := s.store.DB().Exec("UPDATE orders SET status = 'PAID' WHERE order_id = ? AND status = 'CONFIRMED'", order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	buy := func(user string) reply {
+		t.Helper()
+		r, err := s.buy(id, user, 1)
+		if err != nil || r.HTTP != 202 {
+			t.Fatalf("%s buys: %+v, %v", user, r, err)
+		}
+		return r
+	}
+	keen, slow := buy("keen"), buy("slow")
+	if r, err := s.get(keen.URL+"?wait=20s", "keen"); err != nil || r.Status != "confirmed" {
+		t.Fatalf("keen's order: %+v, %v", r, err)
+	}
+	if pay(keen.OrderID) != 1 {
+		t.Fatal("keen's payment came too late")
+	}
+	if r, err := s.buy(id, "next", 1); err != nil || r.Reason != "sold_out" {
+		t.Fatalf("a third buyer: %+v, %v", r, err)
+	}
+	testenv.Eventually(t, 30*time.Second, "slow is told that the order has expired", func() bool {
+		r, err := s.get(slow.URL, "slow")
+		return err == nil && r.Status == "expired"
+	})
+	if pay(slow.OrderID) != 0 {
+		t.Fatal("slow paid for an expired order")
+	}
+	var next reply
+	testenv.Eventually(t, 10*time.Second, "the unit can be bought", func() bool {
+		next, err = s.buy(id, "next", 1)
+		return err == nil && next.HTTP == 202
+	})
+	if r, err := s.get(next.URL+"?wait=20s", "next"); err != nil || r.Status != "confirmed" || pay(next.OrderID) != 1 {
+		t.Fatalf("next's order: %+v, %v", r, err)
+	}
+	if r, err := s.get(keen.URL, "keen"); err != nil || r.Status != "paid" {
+		t.Errorf("keen's order at the end: %+v, %v", r, err)
+	}
 	s.check(id, 2, nil)
 }
 

@@ -189,6 +189,18 @@ func TestDocumentedPrivileges(t *testing.T) {
 			t.Errorf("%s: the check says %q", name, got)
 		}
 	}
+	unpaid := worker.order("u3", 1)
+	want(t, worker.land(unpaid), "CONFIRMED")
+	admin.exec("UPDATE orders SET updated_at_ms = 1 WHERE order_id = ?", unpaid.ID)
+	if got := worker.expire(unpaid); got.Units != 1 {
+		t.Errorf("the worker let expire %+v", got)
+	}
+	for name, b := range map[string]*bench{"worker": worker, "syncer": syncer} {
+		found, err := b.CheckUnpaid(t.Context())
+		if err != nil || len(found) != map[string]int{"worker": 0, "syncer": 1}[name] {
+			t.Errorf("%s: the check of expiry says %v, %v", name, found, err)
+		}
+	}
 	shop := as("shop", "SELECT, UPDATE ON shop.orders")
 	if got := shop.check(); got != "schema" {
 		t.Errorf("shop: the check says %q", got)
