@@ -118,7 +118,7 @@ func TestE66BatchShrinksAndGrowsBack(t *testing.T) {
 // TestBatchShrinksOnRacesThatWereWon: a transaction that landed only after several lost tries is a warning already.
 func TestBatchShrinksOnRacesThatWereWon(t *testing.T) {
 	b := onFakes(t)
-	for _, c := range []struct{ races, next int }{{0, 100}, {1, 100}, {2, 50}, {1, 50}, {3, 25}} {
+	for _, c := range []struct{ races, next int }{{0, 100}, {1, 100}, {2, 50}, {0, 50}, {0, 50}, {0, 50}, {1, 50}, {0, 50}, {0, 50}, {0, 50}, {0, 100}, {3, 50}, {2, 25}} {
 		b.store.races = c.races
 		b.mustLand(b.batchOf(b.widths.of(b.item, 100))...)
 		if got := b.widths.of(b.item, 100); got != c.next {

@@ -251,6 +251,34 @@ func TestE66_DeadlocksOnTheHotRow(t *testing.T) {
 	}
 }
 
+// Landing says how many tries it lost to others, and whether it was given back for that: the caller's batches shrink by it.
+func TestLandTellsOfContention(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, func(c *Config) { c.Tries = 3 })
+	if l := b.land(b.order("alone", 1)); l.Races != 0 {
+		t.Errorf("%d tries lost with nobody there", l.Races)
+	}
+	lock, err := b.LockInventory(t.Context(), b.item, 1500*time.Millisecond) // longer than one lock wait, shorter than two
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := b.land(b.order("waits", 1)); l.Races == 0 {
+		t.Error("no try was lost although the row was locked")
+	}
+	_ = lock.Release()
+	if lock, err = b.LockInventory(t.Context(), b.item, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Land(t.Context(), b.item, b.orders(1, 1))
+	if !IsContention(err) || !IsTransient(err) {
+		t.Errorf("given back with %v, want contention", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	b.exact(10)
+}
+
 // Two workers hold the same partition for a while and land overlapping batches until the stock is gone.
 func TestOverlappingWorkers(t *testing.T) {
 	t.Parallel()
