@@ -44,15 +44,22 @@ func (s *Store) Unpaid(ctx context.Context, window time.Duration, after Unpaid, 
 // Expire gives unpaid orders of one item the status EXPIRED and their stock back, in one transaction: both, or neither. Orders that
 // are no longer due are left alone, and so are those that somebody else has under lock: a payment that is being noted wins, one
 // that comes later finds EXPIRED. Any number of workers may expire the same orders at once. An error means that nothing is certain;
-// the next call finds out what is left.
+// the next call finds out what is left. The end of ctx is heeded between tries and before COMMIT.
 func (s *Store) Expire(ctx context.Context, window time.Duration, item int64, orders []string) (Expired, error) {
 	if len(orders) == 0 {
 		return Expired{}, nil
 	}
 	var e Expired
-	err := s.again(ctx, func(x *session) (err error) {
-		e, err = x.expire(ctx, window, item, orders)
-		return err
+	// A statement that has begun is let end, within lock_wait and statement_timeout: breaking it off takes a KILL, and a session that
+	// is killed while MariaDB reads a trigger can leave it unreadable to others (error 1064) until FLUSH TABLES.
+	err := s.again(context.WithoutCancel(ctx), func(x *session) (err error) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if e, err = x.expire(context.WithoutCancel(ctx), window, item, orders); err != nil {
+			return err
+		}
+		return ctx.Err()
 	})
 	if err != nil {
 		return Expired{}, fmt.Errorf("expire %d unpaid orders of item %d: %w", len(orders), item, explain(err))
