@@ -308,7 +308,7 @@ func TestValidateErrors(t *testing.T) {
 			site1("route {", "seckill_reserve {", "user {http.auth.user.id}", "}", "seckill_gate", "}"),
 			"seckill_gate stands behind seckill_reserve",
 		},
-		"bad address":      {"{\nseckill {\nredis here\nkafka a:1\n}\n}\n", `address "here" is not host:port`},
+		"bad address":      {"{\nseckill {\nredis here\nkafka a:1\n}\n}\n", `redis: addrs: "here" is not host:port`},
 		"bad broker":       {"{\nseckill {\nredis a:1\nkafka here\n}\n}\n", `brokers: "here" is not host:port`},
 		"unset env":        {"{\nseckill {\nredis a:1 {\npassword {env.SECKILL_NO_SUCH}\n}\nkafka a:1\n}\n}\n", "SECKILL_NO_SUCH"},
 		"cluster and db":   {"{\nseckill {\nredis a:1 b:2 {\ndb 3\n}\nkafka a:1\n}\n}\n", "a cluster knows only database 0"},

@@ -20,6 +20,8 @@ var (
 	ErrActivityExists = errors.New("activity exists already")
 	// ErrOverlap: another activity of the same item, not closed, runs at the same time.
 	ErrOverlap = errors.New("activities of one item overlap")
+	// ErrClosed: the activity is closed and was to stay so.
+	ErrClosed = errors.New("activity is closed")
 	// ErrInvalid: an argument can never be right.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrSchema: the schema is missing, half-made, made by a newer build or not this product's.
@@ -50,7 +52,7 @@ func IsTransient(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, decided := range []error{ErrNoInventory, ErrNoActivity, ErrActivityExists, ErrOverlap, ErrInvalid, ErrLockLost} {
+	for _, decided := range []error{ErrNoInventory, ErrNoActivity, ErrActivityExists, ErrOverlap, ErrClosed, ErrInvalid, ErrLockLost} {
 		if errors.Is(err, decided) {
 			return false
 		}
@@ -83,6 +85,14 @@ func number(err error) uint16 {
 		return m.Number
 	}
 	return 0
+}
+
+// migrateFirst gives the error of a missing table its remedy.
+func migrateFirst(err error) error {
+	if number(err) != errNoTable || errors.Is(err, ErrSchema) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: run seckill-worker migrate", ErrSchema, err)
 }
 
 // refusesRow says that a statement failed for the data of a row alone.

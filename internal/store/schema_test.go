@@ -429,22 +429,22 @@ func TestE114_Triggers(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for key, change := range map[string]func(*Config){
-		"mysql.dsn":               func(c *Config) { c.DSN = "" },
-		"names no database":       func(c *Config) { c.DSN = "root@tcp(127.0.0.1:1)/" },
-		"mysql.tables.orders":     func(c *Config) { c.Tables.Orders = "a`b" },
-		"mysql.tables.inventory":  func(c *Config) { c.Tables.Inventory = c.Tables.Orders },
-		"mysql.dead_statuses":     func(c *Config) { c.Dead = []order.Status{order.Closed} },
-		"mysql.success_status":    func(c *Config) { c.SuccessStatus = order.Failed },
-		"paid":                    func(c *Config) { c.SuccessStatus = "paid" },
-		"mysql.lock_wait":         func(c *Config) { c.LockWait = time.Millisecond },
-		"mysql.statement_timeout": func(c *Config) { c.StatementTimeout = time.Second },
-		"mysql.max_conns":         func(c *Config) { c.MaxConns = 1 },
-		"mysql.ca_file":           func(c *Config) { c.CAFile = "/nowhere" },
+		"dsn: ":               func(c *Config) { c.DSN = "" },
+		"dsn: it names no database":       func(c *Config) { c.DSN = "root@tcp(127.0.0.1:1)/" },
+		"tables.orders: ":     func(c *Config) { c.Tables.Orders = "a`b" },
+		"tables.inventory: ":  func(c *Config) { c.Tables.Inventory = c.Tables.Orders },
+		"dead_statuses: ":     func(c *Config) { c.Dead = []order.Status{order.Closed} },
+		"success_status: ":    func(c *Config) { c.SuccessStatus = order.Failed },
+		"success_status: \"paid\"":                    func(c *Config) { c.SuccessStatus = "paid" },
+		"lock_wait: ":         func(c *Config) { c.LockWait = time.Millisecond },
+		"statement_timeout: ": func(c *Config) { c.StatementTimeout = time.Second },
+		"max_conns: ":         func(c *Config) { c.MaxConns = 1 },
+		"ca_file: ":           func(c *Config) { c.CAFile = "/nowhere" },
 	} {
 		c := Config{DSN: "u:secret@tcp(127.0.0.1:1)/x"}
 		c.SetDefaults()
 		change(&c)
-		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "secret") {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), key) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
