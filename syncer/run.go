@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/config"
-	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/startup"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 )
 
