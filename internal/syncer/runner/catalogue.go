@@ -60,9 +60,12 @@ func (t *term) publish(ctx context.Context) error {
 		have = &ledger.Catalogue{Activities: map[int64]ledger.Activity{}}
 	}
 	want := &ledger.Catalogue{Activities: map[int64]ledger.Activity{}, Timings: t.parts.Config.Timings()}
-	for _, a := range t.dir.Wanted(time.Now()) {
+	now := time.Now()
+	for _, a := range t.dir.Wanted(now) {
 		_, listed := have.Activities[a.ID]
-		if listed || missing || t.loads.wasTried(a.ID) { // a new one is loaded first: buyers hear 404 until then, not 503
+		// One that lies ahead is loaded first: as long as it is not listed its load knows that nobody can have bought, and is
+		// short. One that has begun has to be outwaited anyway, and its buyers shall hear 503 meanwhile, not 404.
+		if listed || missing || t.loads.wasTried(a.ID) || a.StartsAtMs <= now.UnixMilli() {
 			want.Activities[a.ID] = a
 		}
 	}

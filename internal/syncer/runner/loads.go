@@ -28,13 +28,14 @@ type loads struct {
 	failed  map[int64]int       // in a row
 	waiting map[int64]string    // for their item to be free
 	epochs  map[int64]string    // under which each was last seen loaded
+	told    map[int64]bool      // that it is closed
 	slots   chan struct{}
 	group   sync.WaitGroup
 }
 
 func (l *loads) init() {
 	l.running, l.tried, l.again = map[int64]bool{}, map[int64]bool{}, map[int64]time.Time{}
-	l.failed, l.waiting, l.epochs = map[int64]int{}, map[int64]string{}, map[int64]string{}
+	l.failed, l.waiting, l.epochs, l.told = map[int64]int{}, map[int64]string{}, map[int64]string{}, map[int64]bool{}
 	l.slots = make(chan struct{}, parallelLoads)
 }
 
@@ -103,6 +104,19 @@ func (l *loads) loaded(id int64, epoch string) {
 	l.epochs[id] = epoch
 }
 
+// tell notes whether an activity is closed, and says whether that is news: it was not closed before.
+func (l *loads) tell(id int64, closed bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.told[id]
+	if closed {
+		l.told[id] = true
+	} else {
+		delete(l.told, id)
+	}
+	return closed && !was
+}
+
 // watch looks at the keys of every activity and loads what is not as it should be.
 func (t *term) watch(ctx context.Context) {
 	tick := time.NewTicker(t.parts.Config.WatchInterval)
@@ -135,6 +149,10 @@ func (t *term) watchOnce(ctx context.Context) error {
 		if doubt, suspected := t.dir.Suspect(a.ID); suspected && why == "" {
 			why = doubt
 		}
+		closed := why != "" && !t.loads.waitsForItem(a.ID)
+		if t.loads.tell(a.ID, closed) {
+			t.logClosed(a, why, look.NowMs)
+		}
 		if why == "" {
 			if t.loads.seen(a.ID, look.Epoch) {
 				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
@@ -142,7 +160,7 @@ func (t *term) watchOnce(ctx context.Context) error {
 			}
 			continue
 		}
-		if !t.loads.waitsForItem(a.ID) {
+		if closed {
 			bad[a.ID] = why
 		}
 		if !look.Exists {
@@ -160,6 +178,16 @@ func (t *term) watchOnce(ctx context.Context) error {
 		text = append(text, fmt.Sprintf("%d (%s)", id, bad[id]))
 	}
 	return fmt.Errorf("activities closed until they are loaded: %s", strings.Join(text, ", "))
+}
+
+// logClosed tells at once what buyers see already; what comes of the load is logged at its end.
+func (t *term) logClosed(a ledger.Activity, why string, nowMs int64) {
+	if nowMs < a.StartsAtMs || nowMs >= a.EndsAtMs || a.State != ledger.Open {
+		t.log.Info(fmt.Sprintf("activity %d, which sells nothing now, is loaded: %s", a.ID, why), zap.Int64("activity", a.ID))
+		return
+	}
+	takes := t.parts.Config.PublishBudget + t.parts.Config.ReserveDeadline
+	t.log.Warn(fmt.Sprintf("activity %d is closed: %s; loading it takes about %s", a.ID, why, takes), zap.Int64("activity", a.ID))
 }
 
 // problem says why an activity has to be loaded, "" if it has not.
