@@ -294,3 +294,17 @@ func explained(t *testing.T, s *settings) string {
 	}
 	return string(b)
 }
+
+// Before the schema is there, every command names the remedy.
+func TestBeforeMigrate(t *testing.T) {
+	b := synctest.New(t)
+	b.Exec("DROP TABLE activity")
+	for _, args := range [][]string{
+		{"status"}, {"activity", "list"}, {"activity", "pause", "1"}, {"activity", "create", "--item", "1", "--ends", "+1h"},
+		{"activity", "create", "--id", "1", "--item", "1", "--ends", "+1h"},
+	} {
+		if _, err := command(t, b, "", args...); err == nil || !strings.HasSuffix(err.Error(), ": run seckill-worker migrate") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
