@@ -23,7 +23,7 @@ func newStatus(load loader) *cobra.Command {
   STATE        not started, open, paused, closed or ended; "not loaded" where Redis does not have it,
                and both sides' states where they differ
   STARTS ENDS  local time, with its offset from UTC
-  STOCK        units that are not ordered by MySQL's count: in Redis / in MySQL
+  STOCK        units left by MySQL's count, as Redis has it / as MySQL has it
   VERSION      of that stock: "equal", else Redis' / MySQL's, and Redis is following
   PENDING      units reserved in Redis whose orders have not landed in MySQL yet; what can be
                bought is STOCK less PENDING

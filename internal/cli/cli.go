@@ -16,6 +16,7 @@ func Strict(root *cobra.Command) {
 	}
 	if !root.Runnable() {
 		root.Args = known
+		root.DisableFlagsInUseLine = true // its own are none but --help
 		root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			// The flags behind a name that does not exist are not known either: the name is the mistake.

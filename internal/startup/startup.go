@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -47,45 +48,26 @@ const (
 	slow  = 2 * time.Second  // after which a check that has not ended is told
 )
 
-// answer is what came of one check.
-type answer struct {
-	found []Finding
-	err   error
-}
-
-// ask runs all checks at once: a system that does not answer must not hide what the others have to say. It tells of each
-// that takes longer than it should; tell may be nil.
-func ask(ctx context.Context, checks []Check, patience time.Duration, tell func(Check)) []answer {
+// ask runs one check within its bound.
+func (c Check) ask(ctx context.Context) ([]Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	out := make([]answer, len(checks))
-	var wg sync.WaitGroup
-	for i, c := range checks {
-		wg.Go(func() {
-			if tell != nil {
-				t := time.AfterFunc(patience, func() { tell(c) })
-				defer t.Stop()
-			}
-			found, err := c.Ask(ctx)
-			if err != nil {
-				err = fmt.Errorf("%s cannot be checked: %w", c.System, err)
-			}
-			out[i] = answer{found, err}
-		})
+	found, err := c.Ask(ctx)
+	if err != nil {
+		return found, fmt.Errorf("%s cannot be checked: %w", c.System, err)
 	}
-	wg.Wait()
-	return out
+	return found, nil
 }
 
-// Run asks each system once, within a bound. Systems that could not be asked come back as errors.
+// Run asks each system once, all at the same time. Systems that could not be asked come back as errors.
 func Run(ctx context.Context, checks []Check) (found []Finding, unreached []error) {
-	for _, a := range ask(ctx, checks, 0, nil) {
-		found = append(found, a.found...)
-		if a.err != nil {
-			unreached = append(unreached, a.err)
-		}
+	finds, errs := make([][]Finding, len(checks)), make([]error, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { finds[i], errs[i] = c.ask(ctx) })
 	}
-	return found, unreached
+	wg.Wait()
+	return slices.Concat(finds...), slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // Refusal names the unsafe findings that are not accepted, or is nil.
@@ -131,57 +113,102 @@ func Print(out io.Writer, found []Finding, unreached []error, accepted []string)
 // Health takes the condition "checks"; *telemetry.Health is one.
 type Health interface{ Set(name string, err error) }
 
-// Await repeats the checks until each system has answered, logs what they find, and refuses what is unsafe. what is the work
-// that waits for them.
+// Await repeats each check until its system has answered, logs what they find, and refuses what is unsafe. what is the work
+// that waits for them. A system that does not answer is told of at once, and holds up no other's check.
 func Await(ctx context.Context, checks []Check, accepted []string, what string, health Health, log *zap.Logger) error {
-	return await(ctx, checks, accepted, what, health, log, slow)
+	return (&waiter{what: what, health: health, log: log, patience: slow, errs: map[string]error{}}).await(ctx, checks, accepted)
 }
 
-func await(ctx context.Context, checks []Check, accepted []string, what string, health Health, log *zap.Logger, patience time.Duration) error {
-	pause := time.Second
-	var all []Finding
-	for len(checks) > 0 {
-		answers := ask(ctx, checks, patience, func(c Check) {
-			log.Warn(c.System+" does not answer yet", zap.String("at", c.Where), zap.Duration("for", patience))
-		})
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		var waiting []Check
-		var unreached []error
-		var found []Finding
-		for i, a := range answers {
-			if a.err != nil { // it is asked again, and what it said in part is said then
-				waiting, unreached = append(waiting, checks[i]), append(unreached, a.err)
-				continue
+// waiter is one Await.
+type waiter struct {
+	what     string
+	health   Health
+	log      *zap.Logger
+	patience time.Duration
+
+	mu   sync.Mutex
+	errs map[string]error // of the systems that do not answer
+}
+
+func (w *waiter) await(ctx context.Context, checks []Check, accepted []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan []Finding)
+	var wg sync.WaitGroup
+	defer func() { cancel(); wg.Wait() }()
+	for _, c := range checks {
+		wg.Go(func() {
+			if found, ok := w.repeat(ctx, c); ok {
+				select {
+				case answers <- found:
+				case <-ctx.Done():
+				}
 			}
-			found = append(found, a.found...)
-		}
-		for _, f := range found {
-			logFinding(log, f, accepted)
-		}
-		if err := Refusal(found, accepted); err != nil {
-			return err
-		}
-		all = append(all, found...)
-		if checks = waiting; len(checks) == 0 {
-			break
-		}
-		err := errors.Join(unreached...)
-		health.Set("checks", err)
-		log.Warn("waiting for a system before "+what+" begins", zap.Duration("pause", pause), zap.Error(err))
+		})
+	}
+	var all []Finding
+	for range checks {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pause):
-			pause = min(2*pause, 10*time.Second)
+		case found := <-answers:
+			for _, f := range found {
+				logFinding(w.log, f, accepted)
+			}
+			if err := Refusal(found, accepted); err != nil {
+				return err
+			}
+			all = append(all, found...)
 		}
 	}
 	if names := Unmatched(all, accepted); len(names) > 0 {
-		log.Warn(unmatched, zap.Strings("accept", names))
+		w.log.Warn(unmatched, zap.Strings("accept", names))
 	}
-	health.Set("checks", nil)
+	w.health.Set("checks", nil)
 	return nil
+}
+
+// repeat asks one system until it answers; false when ctx ended first.
+func (w *waiter) repeat(ctx context.Context, c Check) ([]Finding, bool) {
+	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+		late := time.AfterFunc(w.patience, func() {
+			w.log.Warn(c.System+" does not answer yet", zap.String("at", c.Where), zap.Duration("for", w.patience))
+		})
+		found, err := c.ask(ctx)
+		late.Stop()
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		w.note(c, err)
+		if err == nil {
+			return found, true
+		}
+		w.log.Warn(w.what+" waits for "+c.System, zap.String("at", c.Where), zap.Duration("pause", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-time.After(pause):
+		}
+	}
+}
+
+// note keeps what health says of the checks.
+func (w *waiter) note(c Check, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		delete(w.errs, c.System)
+	} else {
+		w.errs[c.System] = err
+	}
+	if len(w.errs) == 0 {
+		w.health.Set("checks", errors.New("start-up checks are not done yet")) // well only when all have been judged
+		return
+	}
+	var errs []error
+	for _, system := range slices.Sorted(maps.Keys(w.errs)) {
+		errs = append(errs, w.errs[system])
+	}
+	w.health.Set("checks", errors.Join(errs...))
 }
 
 func logFinding(log *zap.Logger, f Finding, accepted []string) {

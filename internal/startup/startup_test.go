@@ -90,37 +90,56 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// A system that hangs is told of soon, while it is still being asked, and does not hold up the others.
+// A system that hangs is told of soon, while it is still being asked, and one that refuses at once; neither holds up the
+// others.
 func TestSlow(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	var asked atomic.Int32
-	var later atomic.Bool
-	hang := Check{System: "mysql", Where: "10.0.0.1:3306", Ask: func(ctx context.Context) ([]Finding, error) {
-		if asked.Add(1) > 1 {
-			return nil, nil
-		}
-		for logs.FilterMessage("mysql does not answer yet").Len() == 0 {
+	count := func(text string) int { return logs.FilterMessage(text).Len() }
+	until := func(ctx context.Context, cond func() bool) error {
+		for !cond() {
 			select {
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return ctx.Err()
 			case <-time.After(time.Millisecond):
 			}
 		}
-		return nil, errors.New("connection refused")
+		return nil
+	}
+	var once atomic.Bool
+	hang := Check{System: "mysql", Where: "10.0.0.1:3306", Ask: func(ctx context.Context) ([]Finding, error) {
+		return nil, until(ctx, func() bool {
+			return count("mysql does not answer yet") > 0 && count("the work waits for redis") > 0 && count("it has no replicas") > 0
+		})
 	}}
-	next := Check{System: "kafka", Ask: func(context.Context) ([]Finding, error) {
-		later.Store(asked.Load() < 2)
+	refuse := Check{System: "redis", Where: "10.0.0.2:6379", Ask: func(context.Context) ([]Finding, error) {
+		if once.CompareAndSwap(false, true) {
+			return nil, errors.New("connection refused")
+		}
 		return nil, nil
 	}}
+	well := Check{System: "kafka", Ask: func(context.Context) ([]Finding, error) {
+		return []Finding{{store.Warning, "kafka", "replication", "it has no replicas"}}, nil
+	}}
 	h := &health{}
-	if err := await(t.Context(), []Check{hang, next}, nil, "work", h, zap.New(core), 20*time.Millisecond); err != nil || h.err != nil {
+	w := &waiter{what: "the work", health: h, log: zap.New(core), patience: 20 * time.Millisecond, errs: map[string]error{}}
+	if err := w.await(t.Context(), []Check{hang, refuse, well}, nil); err != nil || h.err != nil {
 		t.Fatal(err, h.err)
 	}
 	told := logs.FilterMessage("mysql does not answer yet").All()
-	if len(told) != 1 || told[0].ContextMap()["at"] != "10.0.0.1:3306" || !later.Load() {
-		t.Errorf("%+v", told)
-	}
-	if logs.FilterMessage("waiting for a system before work begins").Len() != 1 {
+	if len(told) != 1 || told[0].ContextMap()["at"] != "10.0.0.1:3306" || count("the work waits for redis") != 1 || count("redis does not answer yet") > 0 {
 		t.Errorf("%+v", logs.All())
+	}
+}
+
+// The end of the process ends the waiting.
+func TestEndWhileWaiting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &health{}
+	err := Await(ctx, []Check{{System: "redis", Ask: func(context.Context) ([]Finding, error) {
+		cancel()
+		return nil, errors.New("connection refused")
+	}}}, nil, "the work", h, zap.NewNop())
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
