@@ -300,7 +300,10 @@ func TestBeforeMigrate(t *testing.T) {
 	b := synctest.New(t)
 	b.Exec("DROP TABLE activity")
 	for _, args := range [][]string{
-		{"status"}, {"activity", "list"}, {"activity", "pause", "1"}, {"activity", "create", "--item", "1", "--ends", "+1h"},
+		{"status"},
+		{"activity", "list"},
+		{"activity", "pause", "1"},
+		{"activity", "create", "--item", "1", "--ends", "+1h"},
 		{"activity", "create", "--id", "1", "--item", "1", "--ends", "+1h"},
 	} {
 		if _, err := command(t, b, "", args...); err == nil || !strings.HasSuffix(err.Error(), ": run seckill-worker migrate") {

@@ -159,14 +159,14 @@ const formOfDSN = "user:password@tcp(host:3306)/database"
 // driver gives the driver's configuration, with everything pinned that correctness depends on.
 func (c *Config) driver() (*mysql.Config, error) {
 	if c.DSN == "" {
-		return nil, errors.New("dsn: it is empty: want "+formOfDSN)
+		return nil, errors.New("dsn: it is empty: want " + formOfDSN)
 	}
 	d, err := mysql.ParseDSN(c.DSN)
 	if err != nil { // the driver's messages do not repeat the DSN, which holds a password
 		return nil, fmt.Errorf("dsn: %w: want %s", err, formOfDSN)
 	}
 	if d.DBName == "" {
-		return nil, errors.New("dsn: it names no database: want "+formOfDSN)
+		return nil, errors.New("dsn: it names no database: want " + formOfDSN)
 	}
 	d.ClientFoundRows = false // affected rows are rows that changed (E64)
 	d.RejectReadOnly = true   // a demoted primary costs the connection, so that the next one finds the new primary (E68)
