@@ -87,6 +87,7 @@ func TestContract(t *testing.T) {
 		"status, neg. wait":    {"GET", url + "?wait=-1s", "", []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误"}`, ""}},
 		"mine":                 {"GET", "/seckill/1/orders/mine", "", []string{"X-User", "bob"}, want{200, `{"order_id":"` + anOrder + `","activity_id":1,"item_id":11,"quantity":2,"status":"queued","reason":"","position":7}`, ""}},
 		"mine, none":           {"GET", "/seckill/1/orders/mine", "", []string{"X-User", "eve"}, want{404, `{"code":404,"reason":"not_found","msg":"活动不存在"}`, ""}},
+		"mine, bad wait":       {"GET", "/seckill/1/orders/mine?wait=abc", "", []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误"}`, ""}},
 		"mine of nobody":       {"GET", "/seckill/1/orders/mine", "", nil, want{401, `{"code":401,"reason":"no_user","msg":"请先登录"}`, ""}},
 		"view":                 {"GET", "/seckill/1", "", nil, want{200, `{"activity_id":1,"item_id":11,"state":"open","starts_at":1000,"ends_at":2000,"server_time":1500,"sold_out":true}`, "Cache-Control: no-store"}},
 		"view of none":         {"GET", "/seckill/6", "", nil, want{404, `{"code":404,"reason":"not_found","msg":"活动不存在"}`, ""}},
