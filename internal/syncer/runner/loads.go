@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/load"
 )
 
@@ -29,6 +30,7 @@ type loads struct {
 	waiting map[int64]string    // for their item to be free
 	epochs  map[int64]string    // under which each was last seen loaded
 	told    map[int64]bool      // that it is closed
+	differs map[int64]difference
 	slots   chan struct{}
 	group   sync.WaitGroup
 }
@@ -36,6 +38,7 @@ type loads struct {
 func (l *loads) init() {
 	l.running, l.tried, l.again = map[int64]bool{}, map[int64]bool{}, map[int64]time.Time{}
 	l.failed, l.waiting, l.epochs, l.told = map[int64]int{}, map[int64]string{}, map[int64]string{}, map[int64]bool{}
+	l.differs = map[int64]difference{}
 	l.slots = make(chan struct{}, parallelLoads)
 }
 
@@ -158,6 +161,9 @@ func (t *term) watchOnce(ctx context.Context) error {
 				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
 				t.dir.LoadedElsewhere(a.ID)
 			}
+			if err := t.mend(ctx, a, look); err != nil {
+				t.log.Warn("an activity in redis differs from its row and cannot be mended yet", zap.Int64("activity", a.ID), zap.Error(err))
+			}
 			continue
 		}
 		if closed {
@@ -178,6 +184,82 @@ func (t *term) watchOnce(ctx context.Context) error {
 		text = append(text, fmt.Sprintf("%d (%s)", id, bad[id]))
 	}
 	return fmt.Errorf("activities closed until they are loaded: %s", strings.Join(text, ", "))
+}
+
+// difference is what Redis and the activity table say of one activity that is loaded.
+type difference struct {
+	have, want ledger.Activity
+	since      time.Time
+	told       bool
+}
+
+// onItsWay is how long a change may take to be seen in both: the binlog shows it to Redis before a reader of MySQL sees it.
+const onItsWay = 250 * time.Millisecond
+
+// lasting says whether a difference has lasted for longer than a change is on its way.
+func (l *loads) lasting(id int64, have, want ledger.Activity) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have == want {
+		delete(l.differs, id)
+		return false
+	}
+	d, there := l.differs[id]
+	if !there || d.have != have || d.want != want {
+		l.differs[id] = difference{have: have, want: want, since: time.Now()}
+		return false
+	}
+	return time.Since(d.since) >= onItsWay
+}
+
+// mended says whether it is news that a difference was mended. One that comes back at once is none.
+func (l *loads) mended(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.differs[id]
+	news := !d.told
+	d.told, d.since = true, time.Now()
+	l.differs[id] = d
+	return news
+}
+
+// mend makes a loaded activity what its row in MySQL says, where no event of the binlog will: a read of the table that was
+// late may have undone a change.
+func (t *term) mend(ctx context.Context, a ledger.Activity, look ledger.Snapshot) error {
+	have := inKeys(look.Activity, a)
+	have.State = look.State
+	if !t.loads.lasting(a.ID, have, a) {
+		return nil
+	}
+	row, err := t.parts.Store.Activity(ctx, a.ID)
+	if errors.Is(err, store.ErrNoActivity) {
+		kick(t.dir.look)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if row != a {
+		t.dir.Changed(row)
+	}
+	if have == inKeys(row, a) {
+		return nil
+	}
+	if _, err := t.parts.Ledger.SetActivity(ctx, row); err != nil {
+		return err
+	}
+	if t.loads.mended(a.ID) {
+		t.metrics.repairs.WithLabelValues("activity").Inc()
+		t.log.Warn("repaired: an activity in redis differed from its row in mysql", zap.Int64("activity", a.ID),
+			zap.Any("redis", have), zap.Any("mysql", row))
+	}
+	return nil
+}
+
+// inKeys is an activity with what its keys do not hold, the title, and what never changes there, taken from another.
+func inKeys(a, from ledger.Activity) ledger.Activity {
+	a.ID, a.Item, a.Title = from.ID, from.Item, from.Title
+	return a
 }
 
 // logClosed tells at once what buyers see already; what comes of the load is logged at its end.
