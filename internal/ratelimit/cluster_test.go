@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -164,3 +166,29 @@ func TestClusterMaxKeys(t *testing.T) {
 		t.Error("keys that the store has forgotten still take up room")
 	}
 }
+
+// BenchmarkClusterBytesPerKey is what a gateway remembers of a key of 16 bytes.
+func BenchmarkClusterBytesPerKey(b *testing.B) {
+	for range b.N {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		l, err := NewCluster(ClusterOptions{Rate: Rate{10, time.Hour}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := always{}
+		for i := range DefaultMaxKeys {
+			l.Allow(context.Background(), s, fmt.Sprintf("%016d", i))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(l.Len()), "B/key")
+		runtime.KeepAlive(l)
+	}
+}
+
+type always struct{}
+
+func (always) Take(context.Context, string, Rate) (Result, error) { return Result{OK: true}, nil }
+func (always) Switched(error)                                     {}

@@ -120,7 +120,8 @@ func TestLeakyBucketLeave(t *testing.T) {
 			a.come(ctx, l, n, "k")
 		}
 		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // synctest's clock
-		for _, n := range []string{"b", "d", "f"} { // the first, one in the middle, the last
+		// The first, one in the middle, the last.
+		for _, n := range []string{"b", "d", "f"} {
 			leave[n]()
 			synctest.Wait()
 			if r, ok := a.res[n]; !ok || r.OK || a.at[n] != 50*time.Millisecond {
@@ -129,9 +130,11 @@ func TestLeakyBucketLeave(t *testing.T) {
 		}
 		a.come(t.Context(), l, "g", "k")
 		a.wg.Wait()
-		for n, want := range map[string]time.Duration{"c": 100, "e": 200, "g": 300} {
-			if !a.res[n].OK || a.at[n] != want*time.Millisecond {
-				t.Errorf("%s: %+v after %v, want %v ms", n, a.res[n], a.at[n], int(want))
+		for n, want := range map[string]time.Duration{
+			"c": 100 * time.Millisecond, "e": 200 * time.Millisecond, "g": 300 * time.Millisecond,
+		} {
+			if !a.res[n].OK || a.at[n] != want {
+				t.Errorf("%s: %+v after %v, want %v", n, a.res[n], a.at[n], want)
 			}
 		}
 		if n := l.waiting.Load(); n != 0 {
