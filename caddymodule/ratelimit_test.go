@@ -107,13 +107,16 @@ func TestE77EmptyKey(t *testing.T) {
 // The leaky bucket holds requests back and lets go of those whose client leaves.
 func TestLeakyBucketWaits(t *testing.T) {
 	f := newFake()
-	at := run(t, f, "seckill_rate_limit leaky_bucket 20/s queue 2 wait 5s", "respond shop 299")
+	at := run(t, f,
+		"seckill_rate_limit /steady leaky_bucket 20/s queue 2 wait 5s",
+		"seckill_rate_limit /slow leaky_bucket 1/m queue 1 wait 1m",
+		"respond shop 299")
 	began := time.Now()
 	var wg sync.WaitGroup
 	var passed, refused atomic.Int32
 	for range 6 {
 		wg.Go(func() {
-			switch res := request(t, "GET", at, ""); res.status {
+			switch res := request(t, "GET", at+"/steady", ""); res.status {
 			case 299:
 				passed.Add(1)
 			case 429:
@@ -126,16 +129,27 @@ func TestLeakyBucketWaits(t *testing.T) {
 	if n := passed.Load(); n < 3 || time.Since(began) < time.Duration(n-1)*50*time.Millisecond || n+refused.Load() != 6 {
 		t.Errorf("%d passed, %d refused in %v", n, refused.Load(), time.Since(began))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	request(t, "GET", at, "")
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		t.Fatal(err)
+	if res := request(t, "GET", at+"/slow", ""); res.status != 299 {
+		t.Errorf("got %d", res.status)
 	}
-	if res, err := tryDo(r); err == nil {
-		t.Errorf("got %d before its turn", res.status)
+	// hold waits for a turn that is a minute away, and leaves. It reports whether there was room to wait.
+	hold := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/slow", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := tryDo(r)
+		if err == nil && res.status != 429 {
+			t.Errorf("got %d before its turn", res.status)
+		}
+		return err != nil
 	}
+	if !hold() {
+		t.Error("no room to wait")
+	}
+	testenv.Eventually(t, 10*time.Second, "the place of the client that has left", hold)
 }
 
 // redisFake is a fake edge whose shared limits are real, in a Redis of the test's own.
