@@ -1,7 +1,10 @@
 package caddymodule
 
 import (
+	"bufio"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -90,6 +93,74 @@ func TestPassHandsTheOrderToTheShop(t *testing.T) {
 		f.outcome = func(edge.Request) edge.Outcome { return c.out }
 		if res := request(t, "POST", at+"/api/order", c.body, "Cookie", "uid=bob"); res.status != c.status || seen != nil {
 			t.Errorf("%s: got %d %s; the shop was reached: %v", name, res.status, res.body, seen != nil)
+		}
+	}
+}
+
+// A proxy drops the headers that Connection names and hands trailers on: a buyer can use neither against this gateway's own.
+func TestPassKeepsItsHeadersFromTheClient(t *testing.T) {
+	f := newFake()
+	got := make(chan *http.Request, 1)
+	shop := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // trailers come after it
+		got <- r
+	}))
+	defer shop.Close()
+	at := run(t, f,
+		"seckill_reserve /buy* {\n activity {query.id}\n user {header.X-User}\n pass\n}",
+		"reverse_proxy "+shop.Listener.Addr().String())
+
+	send := func(method string, lines ...string) *http.Request {
+		t.Helper()
+		addr := strings.TrimPrefix(at, "http://")
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		head := append([]string{method + " /buy?id=1 HTTP/1.1", "Host: " + addr, "X-User: bob"}, lines...)
+		if _, err := io.WriteString(c, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		if !strings.Contains(line, " 200 ") {
+			t.Fatalf("%s %q: got %q", method, lines, line)
+		}
+		return <-got
+	}
+	own := map[string]string{
+		"X-Seckill-Order-Id": anOrder, "X-Seckill-Activity": "1", "X-Seckill-Item": "11", "X-Seckill-Quantity": "1",
+		"X-Seckill-User": "bob", "X-Seckill-Status": "queued",
+	}
+	for name, connection := range map[string][]string{
+		"one list": {"Connection: close, X-Seckill-Order-Id, X-Seckill-User,x-seckill-quantity , X-SECKILL-Activity, X-Seckill-Item,X-Seckill-Status"},
+		"alone":    {"Connection: X-Seckill-Order-Id"},
+		"several":  {"Connection: x-seckill-user", "connection: X_Seckill_Item, X-Dropped", "Connection:\tX-Seckill-Order-Id\t,"},
+	} {
+		seen := send("POST", append(connection, "X-Dropped: 1", "Content-Length: 0")...)
+		for header, want := range own {
+			if got := seen.Header.Get(header); got != want {
+				t.Errorf("%s: the shop saw %s: %q, want %q", name, header, got, want)
+			}
+		}
+		if dropped := seen.Header.Get("X-Dropped") == ""; dropped != (name == "several") {
+			t.Errorf("%s: another header that Connection names: dropped %v", name, dropped)
+		}
+	}
+
+	for _, method := range []string{"POST", "GET"} { // a purchase, whose body is read, and what passes unread
+		for _, announced := range []string{"X-Seckill-User, X-Sum", "X-Sum", "X_Seckill_User, X-Sum"} {
+			seen := send(method, "Transfer-Encoding: chunked", "Trailer: "+announced, "",
+				"2", "{}", "0", "X-Seckill-User: eve", "X_Seckill_User: eve", "X-Sum: 1")
+			for header := range seen.Trailer {
+				if isOwn(header) {
+					t.Errorf("%s with trailers %s: the shop saw %v", method, announced, seen.Trailer)
+				}
+			}
+			if seen.Trailer.Get("X-Sum") != "1" {
+				t.Errorf("%s with trailers %s: the client's other trailers are gone: %v", method, announced, seen.Trailer)
+			}
 		}
 	}
 }

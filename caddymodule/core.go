@@ -14,6 +14,8 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/ratelimit"
+	"github.com/seckillgate/seckillgate/internal/ratelimit/rediswindow"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 )
 
@@ -28,6 +30,8 @@ type backend interface {
 	follow(q edge.Query) (follower, edge.Reason)
 	// takeWindow opens a user window outside of a reservation and reports whether it was free, and how long it stays closed.
 	takeWindow(ctx context.Context, key string, window time.Duration) (bool, time.Duration, error)
+	// takeRate counts a request in a limit that all gateways share.
+	takeRate(ctx context.Context, key string, rate ratelimit.Rate) (ratelimit.Result, error)
 	overview(now time.Time) overview
 	// looked is closed after the first look at the sales.
 	looked() <-chan struct{}
@@ -92,6 +96,10 @@ func (c *core) follow(q edge.Query) (follower, edge.Reason) {
 
 func (c *core) takeWindow(ctx context.Context, key string, window time.Duration) (bool, time.Duration, error) {
 	return c.ledger.TakeWindow(ctx, key, "-", window)
+}
+
+func (c *core) takeRate(ctx context.Context, key string, rate ratelimit.Rate) (ratelimit.Result, error) {
+	return rediswindow.Take(ctx, c.redis, key, rate)
 }
 
 func (c *core) looked() <-chan struct{} { return c.gate.Ready() }

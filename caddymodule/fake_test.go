@@ -19,6 +19,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/gate"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/ratelimit"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
@@ -147,6 +148,12 @@ func (f *fake) takeWindow(_ context.Context, key string, _ time.Duration) (bool,
 	}
 	f.window[key] = true
 	return true, 0, nil
+}
+
+func (f *fake) takeRate(context.Context, string, ratelimit.Rate) (ratelimit.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return ratelimit.Result{OK: f.redis == nil}, f.redis
 }
 
 func (f *fake) overview(time.Time) overview {

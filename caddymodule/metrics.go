@@ -38,6 +38,11 @@ var (
 		Help:    "Time from handing an order to Kafka to its acknowledgement by all in-sync replicas.",
 		Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 	}, []string{"result"})
+
+	rateFallbacks = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "seckill", Name: "rate_limit_fallbacks_total",
+		Help: "Requests that a rate limit of scope cluster judged by this gateway's own share, since Redis did not answer.",
+	})
 )
 
 func registerMetrics(ctx caddy.Context) error {
@@ -45,7 +50,7 @@ func registerMetrics(ctx caddy.Context) error {
 	if reg == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{requests, reserveSeconds, batchSize, publishSeconds} {
+	for _, c := range []prometheus.Collector{requests, reserveSeconds, batchSize, publishSeconds, rateFallbacks} {
 		if err := reg.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return err
 		}

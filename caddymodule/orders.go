@@ -143,6 +143,9 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	defer h.shared.waiting.leave()
 	q := edge.Query{Activity: activity, User: user, OrderID: t.order}
 	if t.call == mine {
+		if _, ok := h.wait(r); !ok { // it does not wait, but a value that the other call refuses is a mistake here too
+			return refuse(w, r, edge.BadRequest, 0)
+		}
 		v, reason := b.Mine(r.Context(), activity, user)
 		return h.status(w, r, v, reason)
 	}

@@ -69,6 +69,9 @@ type refusal struct {
 	orderID    string // already_ordered
 	statusURL  string
 	allow      string // method_not_allowed
+
+	rate  *rateFields // rate_limited
+	crowd bool        // many others are refused in the same moment
 }
 
 // refuse answers with a refusal. It writes by itself: on a path that refuses millions, an error value that Caddy would turn
@@ -86,12 +89,18 @@ func (f refusal) write(w http.ResponseWriter, r *http.Request) error {
 
 	h := w.Header()
 	// One allocation for all values. They are made per answer, since other handlers may change header values in place.
-	v := [4]string{"application/json", "no-store"}
+	v := [6]string{"application/json", "no-store"}
 	vals := v[:]
 	h["Content-Type"], h["Cache-Control"] = vals[0:1:1], vals[1:2:2]
 	if needsRetryAfter(f.reason) {
-		vals[2] = retrySeconds(f.retryAfter)
+		// What is unavailable is so for everybody.
+		seconds := retrySeconds(f.retryAfter, f.crowd || f.reason == edge.Unavailable)
+		vals[2] = strconv.FormatInt(seconds, 10)
 		h["Retry-After"] = vals[2:3:3]
+		if f.rate != nil {
+			vals[4], vals[5] = f.rate.policy, f.rate.remaining(seconds)
+			h[policyField], h[rateLimitField] = vals[4:5:5], vals[5:6:6]
+		}
 	}
 	if f.allow != "" {
 		vals[3] = f.allow
@@ -128,17 +137,6 @@ func (f refusal) withDetails(body []byte) []byte {
 
 func needsRetryAfter(reason edge.Reason) bool {
 	return reason == edge.RateLimited || reason == edge.TooFrequent || reason == edge.Unavailable
-}
-
-// retrySeconds rounds up: a client that comes back a moment too early is refused again.
-func retrySeconds(d time.Duration) string {
-	s := int64((d + time.Second - 1) / time.Second)
-	switch {
-	case s <= 1:
-		return "1"
-	default:
-		return strconv.FormatInt(s, 10)
-	}
 }
 
 // accept answers 202 for an order that stands.

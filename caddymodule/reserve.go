@@ -3,7 +3,9 @@ package caddymodule
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +44,7 @@ type Reserve struct {
 
 	// Hand accepted requests on to the next handler instead of answering, with X-Seckill-Order-Id, X-Seckill-Activity,
 	// X-Seckill-Item, X-Seckill-Quantity, X-Seckill-User and X-Seckill-Status; a client's own headers of these names are
-	// removed. The order is published first, and what the next handler answers does not change it. An order that Kafka has
+	// removed, and its Connection header cannot name them. The order is published first, and what the next handler answers does not change it. An order that Kafka has
 	// not confirmed is not handed on: its buyer hears 202 `processing`. Default: false.
 	Pass bool `json:"pass,omitempty"`
 
@@ -95,7 +97,7 @@ func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	activity, is, reason := purchase(w, r, h.Prefix, h.Activity, h.MaxBody)
 	if !is {
 		if h.Pass {
-			stripHeaders(r.Header)
+			stripHeaders(r)
 		}
 		return next.ServeHTTP(w, r)
 	}
@@ -130,7 +132,7 @@ func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return accept(w, r, h.Prefix, out)
 	}
 	note(r, activity, edge.Accepted, out.Status.Word())
-	stripHeaders(r.Header)
+	stripHeaders(r)
 	r.Header["X-Seckill-Order-Id"] = []string{out.OrderID}
 	r.Header["X-Seckill-Activity"] = []string{strconv.FormatInt(activity, 10)}
 	r.Header["X-Seckill-Item"] = []string{strconv.FormatInt(out.Item, 10)}
@@ -241,15 +243,69 @@ func validKey(key string) bool {
 	return true
 }
 
-// stripHeaders removes the headers that only this gateway may set, in the spelling with underscores too, which some shops
-// cannot tell from the one with dashes.
-func stripHeaders(h http.Header) {
-	const own = "X-Seckill-"
+// stripHeaders removes the headers that only this gateway may set, among trailers too. It also keeps Connection from naming
+// them: a proxy drops what Connection names, so a buyer could hide what this gateway says from the shop.
+func stripHeaders(r *http.Request) {
+	stripOwn(r.Header)
+	if values, ok := r.Header["Connection"]; ok {
+		if values = withoutOwn(values); len(values) > 0 {
+			r.Header["Connection"] = values
+		} else {
+			delete(r.Header, "Connection")
+		}
+	}
+	if len(r.Trailer) == 0 {
+		return
+	}
+	stripOwn(r.Trailer)
+	if _, read := r.Body.(*body); !read && r.Body != nil {
+		r.Body = &trailed{r.Body, r.Trailer}
+	}
+}
+
+// trailed is a body that is still to be read. The server fills the trailers in at its end, announced or not.
+type trailed struct {
+	io.ReadCloser
+	trailer http.Header
+}
+
+func (t *trailed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil {
+		stripOwn(t.trailer)
+	}
+	return n, err
+}
+
+func stripOwn(h http.Header) {
 	for name := range h {
-		if len(name) >= len(own) && strings.EqualFold(strings.ReplaceAll(name[:len(own)], "_", "-"), own) {
+		if isOwn(name) {
 			delete(h, name)
 		}
 	}
+}
+
+// withoutOwn gives the lists of header names without ours. Lists that name none of ours stay as they are.
+func withoutOwn(lists []string) []string {
+	kept := make([]string, 0, len(lists))
+	for _, list := range lists {
+		names := strings.Split(list, ",")
+		others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return isOwn(strings.TrimSpace(name)) })
+		switch {
+		case len(others) == len(names):
+			kept = append(kept, list)
+		case len(others) > 0:
+			kept = append(kept, strings.TrimSpace(strings.Join(others, ",")))
+		}
+	}
+	return kept
+}
+
+// isOwn says whether only this gateway may set a header, in the spelling with underscores too, which some shops cannot tell
+// from the one with dashes.
+func isOwn(name string) bool {
+	const own = "X-Seckill-"
+	return len(name) >= len(own) && strings.EqualFold(strings.ReplaceAll(name[:len(own)], "_", "-"), own)
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:

@@ -49,7 +49,7 @@ func (c *settings) validate() error {
 		c.DrainTimeout = defaultDrainTimeout
 	}
 	if err := c.Redis.Validate(); err != nil {
-		return err
+		return fmt.Errorf("redis: %w", err)
 	}
 	if _, err := c.Kafka.Sarama(); err != nil {
 		return err

@@ -27,7 +27,7 @@ type shortcut struct {
 // parseShortcut sets up the whole chain below the prefix from Caddyfile tokens. Syntax:
 //
 //	seckill {
-//	    rate_limit   <algorithm> <limit>/<time> [burst <n>] [key <placeholders>] [scope local] [max_keys <n>]
+//	    rate_limit   <algorithm> <limit>/<time> [<option> <value>]...
 //	    authenticate {
 //	        <directives…>
 //	    }

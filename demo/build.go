@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,8 +33,8 @@ func build(ctx context.Context, root, dir string, ui *ui) (*binaries, error) {
 		{"drill", root, "./drill", b.drill},
 		{"gateway", filepath.Join(root, "demo"), "./caddy", b.gateway},
 	} {
-		if err := compile(ctx, p.dir, p.pkg, p.out, func(packages int) {
-			ui.progress("build", fmt.Sprintf("%s, %d packages compiled, %.0f s", p.name, packages, time.Since(began).Seconds()))
+		if err := compile(ctx, p.dir, p.pkg, p.out, func(at string) {
+			ui.progress("build", fmt.Sprintf("%s: %s, %.0f s", p.name, at, time.Since(began).Seconds()))
 		}); err != nil {
 			return nil, err
 		}
@@ -42,8 +43,8 @@ func build(ctx context.Context, root, dir string, ui *ui) (*binaries, error) {
 	return b, nil
 }
 
-// compile runs the Go tool and calls progress about once a second with the number of packages that it has compiled.
-func compile(ctx context.Context, dir, pkg, out string, progress func(packages int)) error {
+// compile runs the Go tool and calls progress about once a second with what it is at.
+func compile(ctx context.Context, dir, pkg, out string, progress func(at string)) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o750); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
@@ -71,7 +72,7 @@ func compile(ctx context.Context, dir, pkg, out string, progress func(packages i
 	}()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	packages := 0
+	var s stage
 	var errs []string
 	for more := true; more; {
 		select {
@@ -79,13 +80,11 @@ func compile(ctx context.Context, dir, pkg, out string, progress func(packages i
 			switch {
 			case !ok:
 				more = false
-			case isPackage(line):
-				packages++
-			default:
+			case !s.saw(line, pkg):
 				errs = append(errs, line)
 			}
 		case <-tick.C:
-			progress(packages)
+			progress(s.String())
 		}
 	}
 	if err := cmd.Wait(); err != nil {
@@ -95,6 +94,46 @@ func compile(ctx context.Context, dir, pkg, out string, progress func(packages i
 		return fmt.Errorf("build %s in %s: %w\n%s", pkg, dir, err, strings.Join(errs, "\n"))
 	}
 	return nil
+}
+
+// stage is how far a build is, from what `go build -v` prints.
+type stage struct {
+	fetching bool // the last line was about a download
+	packages int
+	last     bool // the program's own package, which comes last, is being compiled: what follows is the linker
+}
+
+// saw takes a line in and says whether it was about progress.
+func (s *stage) saw(line, pkg string) bool {
+	switch {
+	case strings.HasPrefix(line, "go: downloading "):
+		s.fetching = true
+	case isPackage(line):
+		s.fetching = false
+		s.packages++
+		s.last = strings.HasPrefix(line, module) && !strings.Contains(line, "/internal/") && path.Base(line) == path.Base(pkg)
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *stage) String() string {
+	compiled := fmt.Sprintf("%d packages compiled", s.packages)
+	if s.packages == 1 {
+		compiled = "1 package compiled"
+	}
+	switch {
+	case s.fetching:
+		return "fetching modules"
+	case s.last && s.packages > 1:
+		return "linking, " + compiled
+	case s.last:
+		return "linking"
+	case s.packages == 0:
+		return "looking for changes, or linking" // the tool does not say which
+	}
+	return compiled
 }
 
 // isPackage tells the names that `go build -v` prints from everything else.

@@ -223,7 +223,7 @@ func (b *bench) check(t *testing.T) (out string, code int) {
 func TestCtrlCEndsEverything(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "demo")
-	if err := compile(t.Context(), ".", ".", program, func(int) {}); err != nil {
+	if err := compile(t.Context(), ".", ".", program, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	root, err := findRoot()

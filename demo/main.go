@@ -55,7 +55,12 @@ func run(ctx context.Context, ui *ui) error {
 			return fmt.Errorf("DEMO_PORT %q: want a port, 1 to 65535", p)
 		}
 	}
-	ui.line("\nseckillgate demo: a flash sale on this machine. Everything lives in %s and ends with Ctrl-C.\n", opt.base)
+	exit := os.Getenv("DEMO_EXIT") == "1"
+	ends := "ends with Ctrl-C"
+	if exit {
+		ends = "ends after the verdict"
+	}
+	ui.line("\nseckillgate demo: a flash sale on this machine. Everything lives in %s and %s.\n", opt.base, ends)
 	bin, err := build(ctx, root, filepath.Join(opt.base, "bin"), ui)
 	if err != nil {
 		return err
@@ -69,11 +74,14 @@ func run(ctx context.Context, ui *ui) error {
 	if err != nil {
 		return err
 	}
-	if os.Getenv("DEMO_EXIT") == "1" {
+	if exit {
 		return report.Err()
 	}
 	return d.serve(ctx)
 }
+
+// module is the path of the root's.
+const module = "github.com/seckillgate/seckillgate"
 
 // findRoot looks for the checkout that holds the working directory.
 func findRoot() (string, error) {
@@ -83,7 +91,7 @@ func findRoot() (string, error) {
 	}
 	for {
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && strings.HasPrefix(string(b), "module github.com/seckillgate/seckillgate\n") {
+		if err == nil && strings.HasPrefix(string(b), "module "+module+"\n") {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)

@@ -24,6 +24,8 @@ const (
 	units         = 100
 	restock       = 50
 	crowd         = 2000
+	early         = 100 // of the crowd try before the sale opens, and come again
+	eager         = 40  // of the crowd click twice
 )
 
 var flask = shop.Product{
@@ -111,13 +113,13 @@ func (d *demo) playSale(ctx context.Context) (*invariant.Report, error) {
 	stats := loadgen.NewStats()
 	play := func(v wave) error { return d.wave(ctx, v, w, stats) }
 
-	if err := play(wave{"impatient", crowd - 100, 100, 1, 0}); err != nil {
+	if err := play(wave{"impatient", crowd - early, early, 1, 0}); err != nil {
 		return nil, err
 	}
 	if err := d.await(ctx, firstActivity, 20*time.Second, "the sale opens", func(v saleView) bool { return v.State == "open" }); err != nil {
 		return nil, err
 	}
-	for _, v := range []wave{{"click twice", 0, 40, 2, 0}, {"rush", 40, 960, 1, 1500}} {
+	for _, v := range []wave{{"click twice", 0, eager, 2, 0}, {"rush", eager, crowd/2 - eager, 1, 1500}} {
 		if err := play(v); err != nil {
 			return nil, err
 		}
@@ -131,7 +133,7 @@ func (d *demo) playSale(ctx context.Context) (*invariant.Report, error) {
 		return nil, err
 	}
 	d.ui.done("restock", fmt.Sprintf("UPDATE inventory SET stock = stock + %d; on sale again %s later", restock, loadgen.Short(time.Since(began))))
-	if err := play(wave{"second rush", 1000, crowd - 1000, 1, 1500}); err != nil {
+	if err := play(wave{"second rush", crowd / 2, crowd / 2, 1, 1500}); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -152,7 +154,8 @@ func (d *demo) wave(ctx context.Context, v wave, w *told.Writer, all *loadgen.St
 			select {
 			case <-tick.C:
 				f := all.Figures()
-				d.ui.progress("sale", v.name+": "+answers(f.Answers, before.Answers))
+				d.ui.progress("sale", fmt.Sprintf("%s: %s of %s requests, %s", v.name, loadgen.Thousands(f.Answered-before.Answered),
+					loadgen.Thousands(int64(v.n*v.clicks)), answers(f.Answers, before.Answers)))
 			case <-quit:
 				return
 			}

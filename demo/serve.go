@@ -10,7 +10,7 @@ import (
 // The sales that follow the one that was played, for the person in front of the screen.
 const (
 	roundUnits = 20
-	roundWait  = 20 * time.Second
+	roundWait  = 60 * time.Second // time to open the page and log in
 	roundLasts = 10 * time.Minute
 )
 

@@ -16,7 +16,8 @@ type ui struct {
 
 	mu   sync.Mutex
 	open bool      // a changing line is on the screen
-	last time.Time // elsewhere: of the last line about something under way
+	last time.Time // elsewhere: of the last line, or when what is under way began
+	what string    // elsewhere: what is under way
 }
 
 func newUI(out *os.File) *ui {
@@ -24,7 +25,8 @@ func newUI(out *os.File) *ui {
 	return &ui{out: out, terminal: err == nil && st.Mode()&os.ModeCharDevice != 0}
 }
 
-// quietFor is how long nothing is said about something under way where lines cannot change.
+// quietFor is how long nothing is said about something under way where lines cannot change: most things are done by then,
+// and the line that says so is enough.
 const quietFor = 10 * time.Second
 
 // progress is about something under way.
@@ -35,6 +37,9 @@ func (u *ui) progress(what, text string) {
 		fmt.Fprintf(u.out, "\r\x1b[2K  … %-9s %s", what, text)
 		u.open = true
 		return
+	}
+	if u.what != what {
+		u.what, u.last = what, time.Now()
 	}
 	if time.Since(u.last) >= quietFor {
 		u.last = time.Now()
@@ -53,6 +58,7 @@ func (u *ui) line(format string, args ...any) {
 		fmt.Fprint(u.out, "\r\x1b[2K")
 		u.open = false
 	}
+	u.what = ""
 	fmt.Fprintf(u.out, format+"\n", args...)
 }
 

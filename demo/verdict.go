@@ -10,6 +10,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/invariant"
 	"github.com/seckillgate/seckillgate/internal/loadgen"
+	"github.com/seckillgate/seckillgate/internal/told"
 )
 
 // acceptedWords are the answers that are no refusals.
@@ -68,12 +69,18 @@ func verdict(w io.Writer, r *invariant.Report, f *loadgen.Figures) error {
 	refused := map[string]int64{}
 	total := int64(0)
 	for k, n := range f.Answers {
-		if !slices.Contains(acceptedWords, k) {
+		if !slices.Contains(acceptedWords, k) && k != told.Unknown {
 			refused[k] = n
 			total += n
 		}
 	}
+	unknown := f.Answers[told.Unknown]
+	row("answers", loadgen.Thousands(f.Answered-unknown), fmt.Sprintf("to %s buyers: %d of the answers are to early or double clicks",
+		loadgen.Thousands(crowd), early+eager))
 	row("refused", loadgen.Thousands(total), answers(refused, nil))
+	if unknown > 0 {
+		row("no answer", loadgen.Thousands(unknown), f.Causes())
+	}
 	fmt.Fprintf(&b, "   %-14s p50 %s, p99 %s   (accepted: p50 %s, p99 %s)\n\n", "answered in", loadgen.Short(f.All.P50),
 		loadgen.Short(f.All.P99), loadgen.Short(f.Accepted.P50), loadgen.Short(f.Accepted.P99))
 	if err := r.Write(&b); err != nil {

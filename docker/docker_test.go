@@ -69,6 +69,17 @@ func TestComposeHasTheWholeStack(t *testing.T) {
 	}
 }
 
+// TestKafkaIsTheTestedOne: the containers run the version that every test runs against.
+func TestKafkaIsTheTestedOne(t *testing.T) {
+	m := regexp.MustCompile(`<kafka.version>(.+)</kafka.version>`).FindStringSubmatch(read(t, "../scripts/kafka/pom.xml"))
+	if m == nil {
+		t.Fatal("scripts/kafka/pom.xml names no kafka.version")
+	}
+	if got, want := load(t).Services["kafka"].Image, "apache/kafka:"+m[1]; got != want {
+		t.Errorf("compose.yaml runs %s, the tests %s", got, want)
+	}
+}
+
 func TestComposeRefersToWhatThereIs(t *testing.T) {
 	c := load(t)
 	for name, s := range c.Services {

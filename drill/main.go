@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/cli"
 )
 
 // Exit codes.
@@ -57,11 +59,11 @@ It shows live what they are told and how fast, and can keep a record of it.
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(), newCheck())
+	cli.Strict(root)
 	return root
 }
 

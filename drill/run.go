@@ -124,9 +124,14 @@ func (f *runFlags) run(ctx context.Context, out, progress io.Writer) (err error)
 	if f.json {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
-		return enc.Encode(figures)
+		err = enc.Encode(figures)
+	} else {
+		err = figures.Write(out)
 	}
-	return figures.Write(out)
+	if err == nil && figures.Nobody() {
+		err = fmt.Errorf("the gateway answered none of %s requests to %s: %s", loadgen.Thousands(figures.Answered), f.cfg.Target, figures.Causes())
+	}
+	return err
 }
 
 // quantities reads "2" or "1-3".

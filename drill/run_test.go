@@ -124,7 +124,7 @@ func TestRunListsRefusalsByReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, out)
 	}
-	for _, want := range []string{"10 answers", "sold_out", "rate_limited", "50.0 %", "p99.9"} {
+	for _, want := range []string{"10 requests", "sold_out", "rate_limited", "50.0 %", "p99.9"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
@@ -170,5 +170,48 @@ func TestHelpShowsBothCommands(t *testing.T) {
 	out, err := drill(t, "--help")
 	if err != nil || !strings.Contains(out, "run") || !strings.Contains(out, "check") || !strings.Contains(out, "I4") {
 		t.Fatal(err, out)
+	}
+}
+
+// TestRunFailsWhereNobodyAnswers: a dead target and a wrong log-in must not look like a drill.
+func TestRunFailsWhereNobodyAnswers(t *testing.T) {
+	dead := httptest.NewServer(http.NotFoundHandler())
+	dead.Close()
+	login := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Known") == "drill-0" {
+			w.WriteHeader(409)
+			fmt.Fprint(w, `{"reason":"sold_out"}`)
+			return
+		}
+		w.WriteHeader(401)
+	}))
+	defer login.Close()
+	run := func(target string, more ...string) (string, error) {
+		return drill(t, append([]string{"run", "--target", target, "--activity", "1", "--requests", "15", "--concurrency", "3"}, more...)...)
+	}
+	for _, c := range []struct{ target, cause string }{
+		{dead.URL, "connection refused (15)"},
+		{login.URL, "http 401 (15): is --header right?"},
+	} {
+		out, err := run(c.target)
+		if err == nil || !strings.Contains(err.Error(), "answered none of 15 requests") || !strings.Contains(err.Error(), c.cause) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", c.cause, err)
+		}
+		for _, want := range []string{"15 requests in", "unknown: " + c.cause, "accepted           0         -"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: output lacks %q:\n%s", c.cause, want, out)
+			}
+		}
+		if strings.Contains(out, "0 µs") {
+			t.Errorf("%s: a figure of nothing:\n%s", c.cause, out)
+		}
+	}
+	// One buyer that the gateway knows is enough for a drill; the others are told under the table.
+	out, err := run(login.URL, "--header", "X-Known: {user}")
+	if err != nil || !strings.Contains(out, "unknown: http 401 (14): is --header right?") {
+		t.Error(err, out)
+	}
+	if out, err := run(login.URL, "--json"); err == nil || !strings.Contains(out, `"http 401": 15`) {
+		t.Error(err, out)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 )
 
@@ -20,13 +22,26 @@ func newActivity(load loader) *cobra.Command {
 		Short: "Create, list, pause, resume and close flash sales",
 		Long: `Activities are rows of MySQL's activity table; these commands change the rows, and a running
 syncer brings the change to Redis and the gateways within a second. Plain SQL on the table does the
-same. They open and close by themselves at their times.`,
-		Args: cobra.NoArgs,
+same. They open and close by themselves at their times.
+
+Each command tells what MySQL has, waits for Redis to have it too, and fails when it does not in
+time: buyers then still see what was before. The change in MySQL stays, and reaches the edge as
+soon as a syncer leads. With --wait 0 a command only changes MySQL.`,
 	}
 	cmd.AddCommand(newActivityList(load), newActivityCreate(load),
-		newActivityState(load, "pause", "Let nobody buy for now; buyers hear 503", ledger.Paused),
-		newActivityState(load, "resume", "Go on with a paused sale", ledger.Open),
-		newActivityState(load, "close", "End a sale before its time; buyers hear 410", ledger.Closed))
+		newActivityState(load, ledger.Paused, "paused", &cobra.Command{
+			Use: "pause", Short: "Let nobody buy for now; buyers hear 503",
+			Long: "Pause stops a sale that is open, or has not begun, until it is resumed; buyers hear 503.",
+		}),
+		newActivityState(load, ledger.Open, "open", &cobra.Command{
+			Use: "resume", Short: "Go on with a paused sale",
+			Long: `Resume goes on with a paused sale. A sale that was closed stays so unless --reopen is given: its
+buyers were told that it is over.`,
+		}),
+		newActivityState(load, ledger.Closed, "closed", &cobra.Command{
+			Use: "close", Short: "End a sale before its time; buyers hear 410",
+			Long: "Close ends a sale for good; buyers hear 410. Orders that are accepted already are landed.",
+		}))
 	return cmd
 }
 
@@ -35,7 +50,9 @@ func newActivityList(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all activities of MySQL",
-		Args:  cobra.NoArgs,
+		Long: `List shows the rows of MySQL; STATE is what status calls it where Redis has the same. Times are
+local, with their offset from UTC.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := load(needMySQL)
 			if err != nil {
@@ -49,10 +66,12 @@ func newActivityList(load loader) *cobra.Command {
 				if asJSON {
 					return json.NewEncoder(cmd.OutOrStdout()).Encode(rows)
 				}
+				now := time.Now().UnixMilli()
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(w, "ACTIVITY\tITEM\tSTATE\tSTARTS\tENDS\tMAX\tTITLE")
 				for _, a := range rows {
-					fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%d\t%s\n", a.ID, a.Item, a.State, clock(a.StartsAtMs), clock(a.EndsAtMs), a.MaxPerUser, a.Title)
+					fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%d\t%s\n", a.ID, a.Item,
+						stateWord(string(a.State), a.StartsAtMs, a.EndsAtMs, now), clock(a.StartsAtMs), clock(a.EndsAtMs), a.MaxPerUser, a.Title)
 				}
 				return w.Flush()
 			})
@@ -78,18 +97,21 @@ is there is the shop's and is never changed. An item can be in one activity at a
 ones are refused.
 
 Times are RFC 3339 (2030-11-11T20:00:00+08:00), epoch milliseconds, "now", or +DURATION: from now
-for --starts, from the start for --ends.`,
+for --starts, from the start for --ends.
+
+A sale that lies ahead is loaded into Redis within a second or two. One that has begun already, as
+with --starts now, opens only after publish_budget and reserve_deadline (7 s): gateways could have
+orders of it under way. Buyers hear 503 until then.`,
 		Example: `  seckill-syncer activity create --item 42 --stock 500 --title "Moon cakes" --starts +10m --ends +1h
   seckill-syncer activity create --id 7 --item 42 --starts 2030-11-11T20:00:00+08:00 --ends +30m --max-per-user 2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			need := []system{needMySQL}
-			if wait > 0 {
-				need = append(need, needRedis)
-			}
-			s, err := load(need...)
+			s, err := load(needFor(cmd, wait)...)
 			if err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("wait") {
+				wait = s.loadTakes() + edgeWait
 			}
 			now := time.Now()
 			if a.StartsAtMs, err = parseTime("--starts", starts, now); err != nil {
@@ -115,8 +137,18 @@ for --starts, from the start for --ends.`,
 				if err := p.Store.CreateActivity(cmd.Context(), a, initial); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "activity %d sells item %d from %s to %s\n", a.ID, a.Item, clock(a.StartsAtMs), clock(a.EndsAtMs))
-				return await(cmd.Context(), p, a.ID, wait, func(s ledger.Snapshot) bool { return s.Loaded })
+				fmt.Fprintf(cmd.OutOrStdout(), "activity %d: created in mysql; it sells item %d from %s to %s\n",
+					a.ID, a.Item, clock(a.StartsAtMs), clock(a.EndsAtMs))
+				return awaitEdge(cmd.Context(), p, cmd.OutOrStdout(), wait, []change{{
+					id: a.ID, did: "created",
+					here: func(s ledger.Snapshot) bool { return s.Loaded && s.State != ledger.Recovering },
+					late: func(look ledger.Snapshot) string {
+						if look.NowMs < a.StartsAtMs {
+							return ""
+						}
+						return fmt.Sprintf("it is being loaded: a sale that has already begun waits out the publish budget and the reserve deadline (%s)", s.loadTakes())
+					},
+				}})
 			})
 		},
 	}
@@ -124,76 +156,79 @@ for --starts, from the start for --ends.`,
 	f.Int64Var(&a.ID, "id", 0, "`ID` of the activity, as in its URL (default: one more than the highest)")
 	f.Int64Var(&a.Item, "item", 0, "`ID` of the item that it sells")
 	f.StringVar(&a.Title, "title", "", "title, for people")
-	f.StringVar(&starts, "starts", "now", "`TIME` at which it opens")
+	f.StringVar(&starts, "starts", "now", "`TIME` at which it opens; now opens only after about 7 s")
 	f.StringVar(&ends, "ends", "", "`TIME` at which it closes")
 	f.Int64Var(&a.MaxPerUser, "max-per-user", 1, "most `UNITS` in one order")
 	f.Int64Var(&stock, "stock", 0, "`UNITS` of an item that has no inventory row yet")
 	f.BoolVar(&paused, "paused", false, "create it paused")
-	f.DurationVar(&wait, "wait", 0, "wait at most this long until Redis has it, by a running syncer")
+	f.DurationVar(&wait, "wait", 0, "wait at most this long until Redis has it (default: as long as a load may take, 12s; 0: do not wait)")
 	_ = cmd.MarkFlagRequired("item")
 	_ = cmd.MarkFlagRequired("ends")
 	return cmd
 }
 
-func newActivityState(load loader, verb, short string, state ledger.State) *cobra.Command {
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   verb + " ACTIVITY...",
-		Short: short,
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := parseIDs(args)
-			if err != nil {
-				return err
-			}
-			need := []system{needMySQL}
-			if wait > 0 {
-				need = append(need, needRedis)
-			}
-			s, err := load(need...)
-			if err != nil {
-				return err
-			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
-				for _, id := range ids {
-					if err := p.Store.SetActivityState(cmd.Context(), id, state); err != nil {
-						return err
-					}
-					fmt.Fprintf(cmd.OutOrStdout(), "activity %d is %s\n", id, state)
-				}
-				for _, id := range ids {
-					if err := await(cmd.Context(), p, id, wait, func(s ledger.Snapshot) bool { return s.State == state }); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
+// edgeWait is how long a change takes to reach Redis at most, where a syncer leads and all is well.
+const edgeWait = 5 * time.Second
+
+// needFor gives what a command needs that changes MySQL and may wait for Redis.
+func needFor(cmd *cobra.Command, wait time.Duration) []system {
+	if cmd.Flags().Changed("wait") && wait <= 0 {
+		return []system{needMySQL}
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait at most this long until Redis has it, by a running syncer")
+	return []system{needMySQL, needRedis}
+}
+
+// newActivityState completes a command that brings activities to a state; did is that state in the words of its report.
+func newActivityState(load loader, state ledger.State, did string, cmd *cobra.Command) *cobra.Command {
+	var (
+		wait   time.Duration
+		reopen bool
+	)
+	cmd.Use += " ACTIVITY..."
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ids, err := parseIDs(args)
+		if err != nil {
+			return err
+		}
+		s, err := load(needFor(cmd, wait)...)
+		if err != nil {
+			return err
+		}
+		return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			var changes []change
+			var failed []error
+			for _, id := range ids {
+				if err := setState(cmd.Context(), p, id, state, reopen); err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "activity %d: %s in mysql\n", id, did)
+				changes = append(changes, change{id: id, did: did, here: func(s ledger.Snapshot) bool { return s.State == state }})
+			}
+			return errors.Join(append(failed, awaitEdge(cmd.Context(), p, cmd.OutOrStdout(), wait, changes))...)
+		})
+	}
+	cmd.Flags().DurationVar(&wait, "wait", edgeWait, "wait at most this long until Redis has it, by a running syncer; 0: do not wait")
+	if state == ledger.Open {
+		cmd.Flags().BoolVar(&reopen, "reopen", false, "open it again although it was closed")
+	}
 	return cmd
 }
 
-// await polls Redis until a running syncer has brought a change there.
-func await(ctx context.Context, p *runner.Parts, id int64, d time.Duration, done func(ledger.Snapshot) bool) error {
-	if d <= 0 {
-		return nil
+func setState(ctx context.Context, p *runner.Parts, id int64, state ledger.State, reopen bool) error {
+	set := p.Store.ChangeActivityState
+	if reopen {
+		set = p.Store.SetActivityState
 	}
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		s, err := p.Ledger.Inspect(ctx, id)
-		if err == nil && done(s[0]) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("mysql has the change of activity %d, but redis did not within %s: does a syncer run? (seckill-syncer status)", id, d)
-		case <-tick.C:
-		}
+	err := set(ctx, id, state)
+	switch {
+	case errors.Is(err, store.ErrClosed) && state == ledger.Open:
+		return fmt.Errorf("activity %d is closed, not paused: its buyers were told that it is over; give --reopen to sell again", id)
+	case errors.Is(err, store.ErrClosed):
+		return fmt.Errorf("activity %d is closed: there is nothing to pause", id)
 	}
+	return err
 }
 
 func freeID(ctx context.Context, p *runner.Parts) (int64, error) {
@@ -245,4 +280,5 @@ func parseIDs(args []string) ([]int64, error) {
 	return ids, nil
 }
 
-func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z") }
+// clock is a time for people: local, with its offset from UTC.
+func clock(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02T15:04:05-07:00") }

@@ -2,103 +2,48 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"slices"
-	"time"
+	"strings"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 )
 
-// finding is one line of the start-up checks: what is, and what to do about it.
-type finding struct {
-	level  string // info, warning or unsafe
-	system string // redis, kafka, mysql or binlog
-	name   string // by which it may be accepted
-	text   string
-}
-
-func (f finding) String() string {
-	return fmt.Sprintf("%-7s %s/%s: %s", f.level, f.system, f.name, f.text)
-}
-
-// check is one system's part of the checks. Its error means that the system could not be asked.
-type check struct {
-	system string
-	ask    func(ctx context.Context) ([]finding, error)
-}
-
 // checks looks at everything that the syncer depends on. None of them changes anything.
-func checks(p *runner.Parts) []check {
-	return []check{
-		{"redis", func(ctx context.Context) (out []finding, err error) {
+func checks(p *runner.Parts) []startup.Check {
+	return []startup.Check{
+		{System: "redis", Where: strings.Join(p.Config.Redis.Addrs, ", "), Ask: func(ctx context.Context) (out []startup.Finding, err error) {
 			found, err := p.Ledger.Check(ctx)
 			for _, f := range found {
-				level, name := "warning", "redis"
+				level, name := store.Warning, "redis"
 				if f.Fatal {
-					level, name = string(store.Unsafe), "maxmemory_policy"
+					level, name = store.Unsafe, "maxmemory_policy"
 				}
-				out = append(out, finding{level, "redis", name, f.Text})
+				out = append(out, startup.Finding{Level: level, System: "redis", Name: name, Text: f.Text})
 			}
 			return out, err
 		}},
-		{"mysql", func(ctx context.Context) (out []finding, err error) {
+		{System: "mysql", Where: p.Store.Addr(), Ask: func(ctx context.Context) (out []startup.Finding, err error) {
 			found, err := p.Store.Check(ctx)
 			for _, f := range found {
-				out = append(out, finding{string(f.Level), "mysql", f.Name, f.Text})
+				out = append(out, startup.Finding{Level: f.Level, System: "mysql", Name: f.Name, Text: f.Text})
 			}
 			return out, err
 		}},
-		{"binlog", func(ctx context.Context) ([]finding, error) {
+		{System: "binlog", Where: p.Store.Addr(), Ask: func(ctx context.Context) ([]startup.Finding, error) {
 			at, err := p.Stream.Note(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return []finding{{"info", "binlog", "position", at.Flavor + " is at " + at.String()}}, nil
+			return []startup.Finding{{Level: store.Info, System: "binlog", Name: "position", Text: at.Flavor + " is at " + at.String()}}, nil
 		}},
-		{"kafka", func(ctx context.Context) (out []finding, err error) {
+		{System: "kafka", Where: strings.Join(p.Config.Kafka.Brokers, ", "), Ask: func(ctx context.Context) (out []startup.Finding, err error) {
 			found, err := p.Admin.EnsureTopics(ctx, kafka.TopicOptions{})
 			for _, f := range found {
-				out = append(out, finding{string(f.Level), "kafka", f.Name, f.Text})
+				out = append(out, startup.Finding{Level: store.Level(f.Level), System: "kafka", Name: f.Name, Text: f.Text})
 			}
 			return out, err
 		}},
-	}
-}
-
-// runChecks asks each system once, within a bound each. Systems that could not be asked come back as errors.
-func runChecks(ctx context.Context, checks []check) (found []finding, unreached []error) {
-	for _, c := range checks {
-		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-		f, err := c.ask(ctx)
-		cancel()
-		found = append(found, f...)
-		if err != nil {
-			unreached = append(unreached, fmt.Errorf("%s cannot be checked: %w", c.system, err))
-		}
-	}
-	return found, unreached
-}
-
-// refusal names the unsafe findings that are not accepted, or is nil.
-func refusal(found []finding, accepted []string) error {
-	var errs []error
-	for _, f := range found {
-		if f.level == string(store.Unsafe) && !slices.Contains(accepted, f.name) {
-			errs = append(errs, fmt.Errorf("%s/%s: %s", f.system, f.name, f.text))
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w to start (mend it, or list its name under accept): %w", errRefused, errors.Join(errs...))
-}
-
-func printFindings(out io.Writer, found []finding) {
-	for _, f := range found {
-		fmt.Fprintln(out, f)
 	}
 }

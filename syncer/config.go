@@ -8,10 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 func newConfig(load loader) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration"}
 	cmd.AddCommand(newConfigCheck(load))
 	return cmd
 }
@@ -51,10 +52,10 @@ start now.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, p.Close()) }()
-			found, unreached := runChecks(cmd.Context(), checks(p))
+			found, unreached := startup.Run(cmd.Context(), checks(p))
 			fmt.Fprintln(out, "\nChecks:")
-			printFindings(out, found)
-			if err := errors.Join(append(unreached, refusal(found, s.Accept))...); err != nil {
+			startup.Print(out, found, unreached, s.Accept)
+			if err := errors.Join(append(unreached, startup.Refusal(found, s.Accept))...); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(out, "run would start.")

@@ -11,6 +11,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/cli"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 // Exit codes. The unit file relies on exitRefused: restarting does not help there.
@@ -20,7 +23,7 @@ const (
 )
 
 // errRefused marks errors that end with exitRefused.
-var errRefused = errors.New("refused")
+var errRefused = startup.ErrRefused
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,13 +66,13 @@ REPLICATION CLIENT (MariaDB: BINLOG MONITOR). "seckill-syncer config check" tell
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVarP(&path, "config", "c", "", "YAML `FILE` with the configuration; the environment overrides it")
 	load := func(need ...system) (*settings, error) { return loadSettings(path, need...) }
 	root.AddCommand(newRun(load), newActivity(load), newLoad(load), newCompare(load), newForce(load), newStatus(load), newConfig(load))
+	cli.Strict(root)
 	return root
 }
 

@@ -63,13 +63,16 @@ func TestCommandsBesideADaemon(t *testing.T) {
 	b.Ready(h)
 	id := testenv.ID()
 	num := strconv.FormatInt(id, 10)
-	must(t, b, "activity", "create", "--id", num, "--item", num, "--title", "Moon cakes", "--stock", "20", "--starts", "now",
-		"--ends", "+1h", "--max-per-user", "3", "--wait", "20s")
+	made := must(t, b, "activity", "create", "--id", num, "--item", num, "--title", "Moon cakes", "--stock", "20", "--starts", "now",
+		"--ends", "+1h", "--max-per-user", "3")
+	if !strings.Contains(made, "created in mysql;") || !strings.Contains(made, "created in mysql and at the edge\n") {
+		t.Errorf("create:\n%s", made)
+	}
 	a, err := b.Store.Activity(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, b, "activity", "list"); !strings.Contains(out, "Moon cakes") {
+	if out := must(t, b, "activity", "list"); !regexp.MustCompile(`\sopen .*Moon cakes`).MatchString(out) || !strings.Contains(out, clock(a.EndsAtMs)) {
 		t.Errorf("list:\n%s", out)
 	}
 	b.Buy(a, "u1", 2)
@@ -80,18 +83,20 @@ func TestCommandsBesideADaemon(t *testing.T) {
 		out, err = command(t, b, "", "status")
 		return err == nil
 	})
-	if !regexp.MustCompile(`open\s+18 / 18\s+equal\s+3\s+1\s`).MatchString(out) || !strings.Contains(out, b.Cfg.Name) {
+	if !regexp.MustCompile(`open\s+`+regexp.QuoteMeta(clock(a.StartsAtMs))+`\s+`+regexp.QuoteMeta(clock(a.EndsAtMs))+`\s+18 / 18\s+equal\s+3\s+1\s`).MatchString(out) || !strings.Contains(out, b.Cfg.Name) {
 		t.Errorf("status:\n%s", out)
 	}
 	var st runner.Status
 	if err := json.Unmarshal([]byte(must(t, b, "status", "--json")), &st); err != nil || st.Activities[0].Pending != 3 || st.Leader != b.Cfg.Name {
 		t.Errorf("status --json: %+v, %v", st, err)
 	}
-	must(t, b, "activity", "pause", num, "--wait", "5s")
+	if out := must(t, b, "activity", "pause", num); out != "activity "+num+": paused in mysql\nactivity "+num+": paused in mysql and at the edge\n" {
+		t.Errorf("pause:\n%s", out)
+	}
 	if _, code := b.Reserve(a, "u3", 1); code != ledger.IsPaused {
 		t.Errorf("code %d while paused", code)
 	}
-	must(t, b, "activity", "resume", num, "--wait", "5s")
+	must(t, b, "activity", "resume", num)
 	if out := must(t, b, "compare", "--json"); !strings.Contains(out, `"activities"`) {
 		t.Errorf("compare --json:\n%s", out)
 	}
@@ -110,9 +115,102 @@ func TestCommandsBesideADaemon(t *testing.T) {
 	}
 	b.Land(true)
 	b.Equal(a)
-	must(t, b, "activity", "close", num, "--wait", "5s")
+	must(t, b, "activity", "close", num)
 	if out := must(t, b, "compare", "--dry-run", num); !strings.Contains(out, "equal") {
 		t.Errorf("compare:\n%s", out)
+	}
+	for _, verb := range []string{"resume", "pause"} {
+		if out, err := command(t, b, "", "activity", verb, num); err == nil || !strings.Contains(err.Error(), "is closed") || out != "" {
+			t.Errorf("%s of a closed sale: %v\n%s", verb, err, out)
+		}
+	}
+	if s := b.Look(a); s.State != ledger.Closed {
+		t.Errorf("%+v", s)
+	}
+	must(t, b, "activity", "resume", "--reopen", num)
+	if s := b.Look(a); s.State != ledger.Open {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Without a syncer a change stays in MySQL: the commands say so, and what buyers see.
+func TestChangesWithoutASyncer(t *testing.T) {
+	b := synctest.New(t)
+	a := b.Activity(5)
+	num := strconv.FormatInt(a.ID, 10)
+	must(t, b, "load", num)
+	out, err := command(t, b, "", "activity", "pause", num, "--wait", "100ms")
+	if err == nil || err.Error() != "activity "+num+": no syncer leads: buyers still see it open; start seckill-syncer run" || out != "activity "+num+": paused in mysql\n" {
+		t.Errorf("pause: %v\n%s", err, out)
+	}
+	if row, err := b.Store.Activity(t.Context(), a.ID); err != nil || row.State != ledger.Paused {
+		t.Errorf("%+v, %v", row, err)
+	}
+	if out := must(t, b, "activity", "resume", num, "--wait", "0"); out != "activity "+num+": open in mysql\n" {
+		t.Errorf("resume without waiting:\n%s", out)
+	}
+	other := testenv.ID()
+	args := []string{"activity", "create", "--id", strconv.FormatInt(other, 10), "--item", strconv.FormatInt(other, 10), "--stock", "1", "--ends", "+1h", "--wait", "100ms"}
+	if out, err := command(t, b, "", args...); err == nil || !strings.Contains(err.Error(), "no syncer leads: buyers cannot see it") || !strings.Contains(out, "created in mysql") {
+		t.Errorf("create: %v\n%s", err, out)
+	}
+	// One that leads and does not come to it, as far as the command can see.
+	if _, err := b.Ledger.Lease(t.Context(), "somebody", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, b, "", "activity", "close", num, "--wait", "100ms"); err == nil || !strings.Contains(err.Error(), "redis does not have it yet") {
+		t.Errorf("close: %v", err)
+	}
+	third := testenv.ID()
+	args[3], args[5] = strconv.FormatInt(third, 10), strconv.FormatInt(third, 10)
+	if _, err := command(t, b, "", args...); err == nil || !strings.Contains(err.Error(), "it is being loaded: a sale that has already begun waits out the publish budget and the reserve deadline (700ms)") {
+		t.Errorf("create: %v", err)
+	}
+	b.Server.Kill()
+	if _, err := command(t, b, "", "activity", "close", num, "--wait", "100ms"); err == nil || !strings.Contains(err.Error(), "redis does not answer") {
+		t.Errorf("close with redis down: %v", err)
+	}
+}
+
+// A name that does not exist is an error, not a page of help.
+func TestUnknownCommand(t *testing.T) {
+	for _, args := range [][]string{{"statsu"}, {"activity", "crate", "--item", "1"}, {"config", "chek"}} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs(args)
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "unknown command") || out.Len() > 0 {
+			t.Errorf("%v: %v\n%s", args, err, &out)
+		}
+	}
+}
+
+func TestStateWords(t *testing.T) {
+	for _, c := range []struct {
+		mysql, redis string
+		now          int64
+		want         string
+	}{
+		{"open", "open", 5, "not started"},
+		{"open", "open", 15, "open"},
+		{"open", "open", 25, "ended"},
+		{"paused", "paused", 5, "paused"},
+		{"open", "", 5, "not started (not loaded)"},
+		{"open", "recovering", 15, "recovering (mysql: open)"},
+		{"closed", "open", 15, "open (mysql: closed)"},
+	} {
+		a := runner.ActivityStatus{StateMySQL: c.mysql, StateRedis: c.redis, StartsAtMs: 10, EndsAtMs: 20}
+		if got := state(a, c.now); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// Behind no position there is no lag to speak of.
+func TestBinlogNotKnown(t *testing.T) {
+	var out bytes.Buffer
+	if err := printStatus(&out, &runner.Status{Leader: "x", Binlog: runner.BinlogStatus{LagMs: 0}}); err != nil || !strings.Contains(out.String(), "binlog   none, not known\n") {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
@@ -195,4 +293,21 @@ func explained(t *testing.T, s *settings) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// Before the schema is there, every command names the remedy.
+func TestBeforeMigrate(t *testing.T) {
+	b := synctest.New(t)
+	b.Exec("DROP TABLE activity")
+	for _, args := range [][]string{
+		{"status"},
+		{"activity", "list"},
+		{"activity", "pause", "1"},
+		{"activity", "create", "--item", "1", "--ends", "+1h"},
+		{"activity", "create", "--id", "1", "--item", "1", "--ends", "+1h"},
+	} {
+		if _, err := command(t, b, "", args...); err == nil || !strings.HasSuffix(err.Error(), ": run seckill-worker migrate") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
 }

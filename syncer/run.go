@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 )
@@ -79,7 +80,7 @@ func run(ctx context.Context, s *settings) (err error) {
 	defer func() { endWatch(); <-watched }()
 	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
 
-	if err := awaitChecks(ctx, checks(p), s.Accept, health, log); err != nil {
+	if err := startup.Await(ctx, checks(p), s.Accept, "the work", health, log); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -92,44 +93,5 @@ func run(ctx context.Context, s *settings) (err error) {
 	log.Info("stopping")
 	_ = telemetry.Notify("STOPPING=1")
 	syncer.Stop()
-	return nil
-}
-
-// awaitChecks runs the start-up checks until each system has answered, and refuses what is unsafe.
-func awaitChecks(ctx context.Context, checks []check, accept []string, health *telemetry.Health, log *zap.Logger) error {
-	pause := time.Second
-	for len(checks) > 0 {
-		var waiting []check
-		var unreached []error
-		for _, c := range checks {
-			found, errs := runChecks(ctx, []check{c})
-			for _, f := range found {
-				write := log.Info
-				if f.level != "info" {
-					write = log.Warn
-				}
-				write(f.text, zap.String("check", f.system+"/"+f.name), zap.String("level", f.level))
-			}
-			if err := refusal(found, accept); err != nil {
-				return err
-			}
-			if len(errs) > 0 {
-				waiting, unreached = append(waiting, c), append(unreached, errs...)
-			}
-		}
-		if checks = waiting; len(checks) == 0 {
-			break
-		}
-		err := errors.Join(unreached...)
-		health.Set("checks", err)
-		log.Warn("waiting for a system before the work begins", zap.Duration("pause", pause), zap.Error(err))
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-			pause = min(2*pause, 10*time.Second)
-		}
-	}
-	health.Set("checks", nil)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -47,6 +48,9 @@ func loadSettings(path string, need ...system) (*settings, error) {
 	}
 	return &settings{*cfg}, nil
 }
+
+// loadTakes is how long a load keeps an activity closed that gateways may have orders of under way.
+func (s *settings) loadTakes() time.Duration { return s.PublishBudget + s.ReserveDeadline }
 
 // logger builds the log.
 func (s *settings) logger() (*zap.Logger, error) {

@@ -18,10 +18,23 @@ func newStatus(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [ACTIVITY...]",
 		Short: "Show both sides of every activity, the binlog and the leader",
-		Long: `Status asks Redis and MySQL, and shows what the leader told of itself. STOCK and VERSION are Redis'
-and MySQL's; where the versions differ Redis is following. DRIFT means a difference that no delay
-explains: equal versions with another stock, or Redis ahead of MySQL. It ends with 1 when there is
-no leader, or the leader says that something is wrong.`,
+		Long: `Status asks Redis and MySQL, and shows what the leader told of itself. Of each activity:
+
+  STATE        not started, open, paused, closed or ended; "not loaded" where Redis does not have it,
+               and both sides' states where they differ
+  STARTS ENDS  local time, with its offset from UTC
+  STOCK        units left by MySQL's count, as Redis has it / as MySQL has it
+  VERSION      of that stock: "equal", else Redis' / MySQL's, and Redis is following
+  PENDING      units reserved in Redis whose orders have not landed in MySQL yet; what can be
+               bought is STOCK less PENDING
+  LEDGER       the number of those reservations
+  OLDEST       the age of the oldest of them
+  BUYERS       buyers who have an order or a reservation
+  DRIFT        YES: a difference that no delay explains: equal versions with another stock, or
+               Redis ahead of MySQL
+  LAST REPAIR  what comparing both sides mended last
+
+It ends with 1 when there is no leader, or the leader says that something is wrong.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
 			if err != nil {
@@ -67,6 +80,7 @@ func printStatus(out io.Writer, s *runner.Status) error {
 	fmt.Fprintf(out, "\nleader   %s\n", leader)
 	lag := "not known"
 	switch {
+	case s.Binlog.Kept.IsZero(): // behind what?
 	case s.Binlog.CaughtUp:
 		lag = "caught up"
 	case s.Binlog.LagMs >= 0:
@@ -87,7 +101,7 @@ func printStatus(out io.Writer, s *runner.Status) error {
 
 func printActivities(out io.Writer, s *runner.Status) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ACTIVITY\tITEM\tSTATE\tSTOCK\tVERSION\tPENDING\tLEDGER\tOLDEST\tBUYERS\tDRIFT\tLAST REPAIR")
+	fmt.Fprintln(w, "ACTIVITY\tITEM\tSTATE\tSTARTS\tENDS\tSTOCK\tVERSION\tPENDING\tLEDGER\tOLDEST\tBUYERS\tDRIFT\tLAST REPAIR")
 	for _, a := range s.Activities {
 		version := "equal"
 		if a.Redis.Version != a.MySQL.Version {
@@ -103,8 +117,8 @@ func printActivities(out io.Writer, s *runner.Status) error {
 		if a.LastRepair != nil {
 			repair = fmt.Sprintf("%s %s ago", a.LastRepair.Kind, ago(s.AtMs-a.LastRepair.AtMs))
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%d / %d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n", a.ID, a.Item, state(a, s.AtMs), a.Redis.Stock, a.MySQL.Stock,
-			version, a.Pending, a.Ledger, oldest, a.Buyers, drift, repair)
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%d / %d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n", a.ID, a.Item, state(a, s.AtMs),
+			clock(a.StartsAtMs), clock(a.EndsAtMs), a.Redis.Stock, a.MySQL.Stock, version, a.Pending, a.Ledger, oldest, a.Buyers, drift, repair)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -117,19 +131,27 @@ func printActivities(out io.Writer, s *runner.Status) error {
 	return nil
 }
 
-// state is one word for people.
+// state says in words for people how an activity stands on both sides.
 func state(a runner.ActivityStatus, now int64) string {
+	word := stateWord(a.StateMySQL, a.StartsAtMs, a.EndsAtMs, now)
 	switch {
 	case a.StateRedis == "":
-		return a.StateMySQL + " (not loaded)"
+		return word + " (not loaded)"
 	case a.StateRedis != a.StateMySQL:
-		return a.StateRedis + " (mysql: " + a.StateMySQL + ")"
-	case a.StateMySQL == "open" && now < a.StartsAtMs:
+		return a.StateRedis + " (mysql: " + word + ")"
+	}
+	return word
+}
+
+// stateWord is a state of MySQL's row in the light of its times.
+func stateWord(state string, startsAtMs, endsAtMs, now int64) string {
+	switch {
+	case state == "open" && now < startsAtMs:
 		return "not started"
-	case a.StateMySQL == "open" && now >= a.EndsAtMs:
+	case state == "open" && now >= endsAtMs:
 		return "ended"
 	}
-	return a.StateMySQL
+	return state
 }
 
 func ago(ms int64) string {

@@ -391,3 +391,12 @@ func TestParseSince(t *testing.T) {
 		}
 	}
 }
+
+// A name that does not exist is an error, not a page of help.
+func TestUnknownCommand(t *testing.T) {
+	for _, args := range [][]string{{"foo"}, {"dlq", "lst"}, {"config", "chek", "--offline"}} {
+		if out, err := command(t, args...); err == nil || !strings.Contains(err.Error(), "unknown command") || out != "" {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 func newConfig(load loader) *cobra.Command {
@@ -58,10 +59,10 @@ start now.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
-			found, unreached := runChecks(cmd.Context(), p.checks(s))
+			found, unreached := startup.Run(cmd.Context(), p.checks(s))
 			fmt.Fprintln(out, "\nChecks:")
-			printFindings(out, found)
-			if err := errors.Join(append(unreached, refusal(found, s.Accept))...); err != nil {
+			startup.Print(out, found, unreached, s.Accept)
+			if err := errors.Join(append(unreached, startup.Refusal(found, s.Accept))...); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(out, "run would start.")

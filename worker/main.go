@@ -11,6 +11,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/cli"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 // Exit codes. The unit file relies on exitRefused: restarting does not help there.
@@ -23,7 +26,7 @@ const (
 type loader func(need ...system) (*settings, error)
 
 // errRefused marks errors that end with exitRefused.
-var errRefused = errors.New("refused")
+var errRefused = startup.ErrRefused
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,13 +64,13 @@ wins: mysql.dsn is SECKILL_MYSQL_DSN. These three are enough to run:
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVarP(&path, "config", "c", "", "YAML `FILE` with the configuration; the environment overrides it")
 	load := func(need ...system) (*settings, error) { return loadSettings(path, need...) }
 	root.AddCommand(newRun(load), newMigrate(load), newReplay(load), newDLQ(load), newConfig(load))
+	cli.Strict(root)
 	return root
 }
 

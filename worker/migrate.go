@@ -64,8 +64,8 @@ changed, only compared with what they should be.`,
 			defer func() { err = errors.Join(err, admin.Close()) }()
 			topics.Create = !opt.DryRun // a dry run only names what is missing
 			found, err := admin.EnsureTopics(ctx, topics)
-			for _, f := range found {
-				fmt.Fprintln(cmd.OutOrStdout(), finding{string(f.Level), "kafka", f.Name, f.Text})
+			for _, f := range ofKafka(found) {
+				fmt.Fprintln(cmd.OutOrStdout(), f)
 			}
 			return err
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/landing"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 	"github.com/seckillgate/seckillgate/internal/unpaid"
 )
@@ -84,7 +85,7 @@ func run(ctx context.Context, s *settings) (err error) {
 	defer func() { endWatch(); <-watched }()
 	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
 
-	if err := awaitChecks(ctx, p.checks(s), s.Accept, health, log); err != nil {
+	if err := startup.Await(ctx, p.checks(s), s.Accept, "landing", health, log); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -113,48 +114,4 @@ func run(ctx context.Context, s *settings) (err error) {
 	_ = telemetry.Notify("STOPPING=1")
 	consumer.Stop()
 	return nil
-}
-
-// awaitChecks runs the start-up checks until each system has answered, and refuses what is unsafe.
-func awaitChecks(ctx context.Context, checks []check, accept []string, health *telemetry.Health, log *zap.Logger) error {
-	pause := time.Second
-	for len(checks) > 0 {
-		var waiting []check
-		var unreached []error
-		for _, c := range checks {
-			found, errs := runChecks(ctx, []check{c})
-			if len(errs) > 0 {
-				waiting, unreached = append(waiting, c), append(unreached, errs...)
-				continue
-			}
-			for _, f := range found {
-				logFinding(log, f)
-			}
-			if err := refusal(found, accept); err != nil {
-				return err
-			}
-		}
-		if checks = waiting; len(checks) == 0 {
-			break
-		}
-		err := errors.Join(unreached...)
-		health.Set("checks", err)
-		log.Warn("waiting for a system before landing begins", zap.Duration("pause", pause), zap.Error(err))
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-			pause = min(2*pause, 10*time.Second)
-		}
-	}
-	health.Set("checks", nil)
-	return nil
-}
-
-func logFinding(log *zap.Logger, f finding) {
-	write := log.Info
-	if f.level != "info" {
-		write = log.Warn
-	}
-	write(f.text, zap.String("check", f.system+"/"+f.name), zap.String("level", f.level))
 }

@@ -34,8 +34,10 @@ const (
 // StartMariaDB makes a fresh data folder below dir and runs mariadbd on it.
 func StartMariaDB(ctx context.Context, p *Procs, prog Program, dir string) (*MariaDB, error) {
 	data := filepath.Join(dir, "data")
-	if err := os.MkdirAll(data, 0o750); err != nil {
-		return nil, fmt.Errorf("make mariadb folder: %w", err)
+	for _, d := range []string{data, temporary(data)} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return nil, fmt.Errorf("make mariadb folder: %w", err)
+		}
 	}
 	if err := bootstrap(ctx, prog, data); err != nil {
 		return nil, err
@@ -80,10 +82,14 @@ func StartMariaDB(ctx context.Context, p *Procs, prog Program, dir string) (*Mar
 	return m, nil
 }
 
+// temporary is the folder of temporary tables. A server that starts deletes what looks like leftovers in it: in /tmp, the
+// live temporary tables of every other server on the machine.
+func temporary(data string) string { return filepath.Join(filepath.Dir(data), "tmp") }
+
 // base holds the options that setting up and running have in common: small files and little memory.
 func base(prog Program, data string) []string {
 	args := []string{
-		"--no-defaults", "--datadir=" + data, "--lc-messages-dir=" + prog.Share,
+		"--no-defaults", "--datadir=" + data, "--tmpdir=" + temporary(data), "--lc-messages-dir=" + prog.Share,
 		"--character-sets-dir=" + filepath.Join(prog.Share, "charsets"),
 		"--innodb-log-file-size=16M", "--innodb-buffer-pool-size=64M", "--performance-schema=0",
 	}

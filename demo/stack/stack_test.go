@@ -100,6 +100,10 @@ func TestMariaDBHasWhatTheProductNeeds(t *testing.T) {
 	if err := db.QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'binlog_format'").Scan(&name, &format); err != nil || format != "ROW" {
 		t.Fatalf("binlog_format %q, %v", format, err)
 	}
+	var tmp string
+	if err := db.QueryRowContext(t.Context(), "SELECT @@tmpdir").Scan(&tmp); err != nil || tmp != filepath.Join(deep, "tmp") {
+		t.Fatalf("tmpdir %q, %v: want one of its own", tmp, err)
+	}
 	rows, err := db.QueryContext(t.Context(), "SHOW MASTER STATUS")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,12 @@ const (
 	reserveBackoff = 15 * time.Millisecond // doubles; all of them fit into the default budget
 )
 
+// keyAttempts bounds how many refused tries of one Idempotency-Key are passed over.
+const keyAttempts = 8
+
+// causeRefusedBefore never leaves this package: the order id was fenced by a refusal, take the next one.
+const causeRefusedBefore Cause = "refused_before"
+
 // task is a request on its way.
 type task struct {
 	Request
@@ -67,15 +73,26 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 	defer func() { done() }()
 	keep := func() { done = func() {} } // whoever goes on with the order leaves in our place
 
-	id, err := orderID(&r, v.Activity)
-	if err != nil {
-		e.log.Error("make an order id", zap.Error(err))
-		return refuse(&r, Unavailable, CauseNotReserved)
+	ctx = context.WithoutCancel(ctx)
+	for attempt := 0; ; attempt++ {
+		id, err := orderID(&r, attempt)
+		if err != nil {
+			e.log.Error("make an order id", zap.Error(err))
+			return refuse(&r, Unavailable, CauseNotReserved)
+		}
+		t.res = ledger.Reservation{
+			Order: id, Nonce: strconv.FormatUint(rand.Uint64(), 36), User: r.User, Quantity: r.Quantity, Extra: r.Extra, Window: r.Window,
+		}
+		// Behind an Idempotency-Key there may be a tombstone of a try that its buyer was refused: that is no order to show,
+		// and this is a new try.
+		out := e.reserve(ctx, t, keep)
+		if out.Cause != causeRefusedBefore {
+			return out
+		}
+		if attempt == keyAttempts {
+			return refuse(&r, Unavailable, CauseNotReserved)
+		}
 	}
-	t.res = ledger.Reservation{
-		Order: id, Nonce: strconv.FormatUint(rand.Uint64(), 36), User: r.User, Quantity: r.Quantity, Extra: r.Extra, Window: r.Window,
-	}
-	return e.reserve(context.WithoutCancel(ctx), t, keep)
 }
 
 // reserve asks the ledger and acts on its decision.
@@ -130,6 +147,9 @@ func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.
 	case ledger.Again:
 		return e.again(ctx, t, d, called, keep)
 	case ledger.Decided:
+		if t.IdempotencyKey != "" && d.Result.Reason == order.ReasonRefused {
+			return Outcome{Cause: causeRefusedBefore}
+		}
 		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
 	case ledger.AlreadyHas:
 		if d.LiveOrder == t.res.Order { // it landed so long ago that its result has expired
@@ -177,7 +197,9 @@ func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Ou
 	e.fenced.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, t.answer)
 	defer cancel()
-	released, err := e.led.Release(ctx, t.Activity, t.res, t.publishBudget())
+	fenced := t.res
+	fenced.Refused = true
+	released, err := e.led.Release(ctx, t.Activity, fenced, t.publishBudget())
 	switch {
 	case err != nil:
 		return e.handOver(t, keep, CauseFence)

@@ -31,6 +31,7 @@ func TestOrder(t *testing.T) {
 		status  order.Status
 		cause   Cause
 		counts  [3]int
+		tries   bool          // the key was refused before: the next id is tried
 		within  time.Duration // default: at once
 	}{
 		"reserved and published": {
@@ -138,6 +139,21 @@ func TestOrder(t *testing.T) {
 			},
 			http: 202, status: order.Failed, cause: CauseRepeat, counts: [3]int{1, 0, 0},
 		},
+		"decided: refused before, judged anew": {
+			request: keyed, world: func(w *world) {
+				w.reserves = []reply{
+					{d: ledger.Decision{Code: ledger.Decided, Result: result(order.Failed, order.ReasonRefused)}},
+					{d: ledger.Decision{Code: ledger.Reserved, Available: 5}},
+				}
+			},
+			http: 202, status: order.Queued, cause: CausePublished, counts: [3]int{2, 1, 0}, tries: true,
+		},
+		"decided: refused before, time and again": {
+			request: keyed, world: func(w *world) {
+				w.reserves[0].d = ledger.Decision{Code: ledger.Decided, Result: result(order.Failed, order.ReasonRefused)}
+			},
+			http: 503, reason: Unavailable, cause: CauseNotReserved, counts: [3]int{9, 0, 0}, tries: true,
+		},
 		"has ordered": {
 			world: func(w *world) { w.reserves[0].d = ledger.Decision{Code: ledger.AlreadyHas, LiveOrder: "x"} },
 			http:  409, reason: AlreadyOrdered, cause: CauseScript, counts: [3]int{1, 0, 0},
@@ -243,12 +259,20 @@ func TestOrder(t *testing.T) {
 				if got := [3]int{len(w.reserved), len(w.published), len(w.released)}; got != c.counts {
 					t.Errorf("reserved, published, released %v times, want %v", got, c.counts)
 				}
-				for _, res := range append(w.reserved, w.released...) {
-					if res.Order != w.reserved[0].Order || res.Nonce != w.reserved[0].Nonce || res.NotAfterMs != w.reserved[0].NotAfterMs {
+				// Another try under a key that was refused before is another call, by design.
+				calls := append(w.reserved, w.released...)
+				if c.tries {
+					calls = calls[len(calls)-1:]
+				}
+				for _, res := range calls {
+					if c.tries && res.Order == w.reserved[0].Order {
+						t.Errorf("the fenced id was used again: %+v", res)
+					}
+					if !c.tries && res.Order != w.reserved[0].Order || res.Nonce != calls[0].Nonce || res.NotAfterMs != w.reserved[0].NotAfterMs {
 						t.Errorf("one request made two different calls: %+v and %+v", w.reserved[0], res)
 					}
 				}
-				if o.Reason == Accepted && (o.OrderID != w.reserved[0].Order || !order.ValidID(o.OrderID)) {
+				if o.Reason == Accepted && (o.OrderID != calls[0].Order || !order.ValidID(o.OrderID)) {
 					t.Errorf("accepted as %q, reserved as %q", o.OrderID, w.reserved[0].Order)
 				}
 				if o.Reason == Unavailable && (o.RetryAfter < time.Second || o.RetryAfter > 3*time.Second) {

@@ -63,7 +63,10 @@ func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Tim
 	}
 	rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	released, err := e.led.Release(rctx, t.Activity, t.res, t.publishBudget())
+	res := t.res
+	// Who has been answered already, at the end of the request's budget, was given the order's id.
+	res.Refused = time.Now().Before(t.answer)
+	released, err := e.led.Release(rctx, t.Activity, res, t.publishBudget())
 	if err != nil {
 		e.log.Debug("release an order that was not sent; the sweep will publish it", zap.String("order", o.ID), zap.Error(err))
 	}

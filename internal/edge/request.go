@@ -6,7 +6,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
 
@@ -58,10 +57,10 @@ const (
 	CauseRepeat      Cause = "repeat"       // an earlier request made the order
 )
 
-// orderID is a new one, or with an Idempotency-Key always the same one.
-func orderID(r *Request, a *ledger.Activity) (string, error) {
+// orderID is a new one, or with an Idempotency-Key always the same one, as long as the attempts before were not refused.
+func orderID(r *Request, attempt int) (string, error) {
 	if r.IdempotencyKey != "" {
-		return order.DerivedID(r.Activity, r.User, r.IdempotencyKey, a.StartsAtMs), nil
+		return order.DerivedID(r.Activity, r.User, r.IdempotencyKey, attempt), nil
 	}
 	return order.NewID()
 }

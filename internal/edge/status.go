@@ -135,9 +135,8 @@ func (e *Edge) inDoubt(q Query) (OrderView, bool) {
 		v.Item = sale.Activity.Item
 	}
 	made := order.IDTime(q.OrderID)
-	// An id that was derived from an Idempotency-Key carries the start of the sale and not its own time; it was made before
-	// it was first asked for.
-	if known == gate.Pass && made.UnixMilli() == sale.Activity.StartsAtMs {
+	// An id that was derived from an Idempotency-Key carries no time; it was made before it was first asked for.
+	if known == gate.Pass && order.IsDerived(q.OrderID) {
 		made = e.firstSeen.first(q.OrderID, now)
 	}
 	age := now.Sub(made)

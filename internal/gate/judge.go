@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/seckillgate/seckillgate/internal/ledger"
 )
 
@@ -42,7 +44,9 @@ type entry struct {
 	asked  atomic.Int64 // local epoch ms of the last request for it
 	listed atomic.Pointer[ledger.Activity]
 	look   atomic.Pointer[look]
-	mu     sync.Mutex // serializes writers of look
+	log    *zap.Logger
+	mu     sync.Mutex // serializes writers of look, and guards what follows
+	away   bool       // it was logged that the sale is unavailable
 }
 
 // look is the last look at the activity's own keys, and what events and decisions said since.

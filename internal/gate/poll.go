@@ -77,7 +77,7 @@ func (g *Gate) readCatalogue(ctx context.Context) error {
 	for id, a := range c.Activities {
 		e := old[id]
 		if e == nil {
-			e = &entry{id: id}
+			e = &entry{id: id, log: g.log}
 			fresh = true
 		}
 		e.listed.Store(&a)
@@ -202,6 +202,41 @@ func (e *entry) change(f func(*look)) {
 	}
 	f(next)
 	e.look.Store(next)
+	e.tell(next, time.Now())
+}
+
+// tell logs when a sale under way becomes unavailable for want of its state in Redis, and when it is there again. e.mu is
+// held.
+func (e *entry) tell(l *look, now time.Time) {
+	if l.received.IsZero() {
+		return
+	}
+	away := !l.loaded || l.state == ledger.Recovering
+	if away == e.away {
+		return
+	}
+	a, ms := e.listed.Load(), now.UnixMilli()
+	if away && (a.State == ledger.Closed || ms < a.StartsAtMs || ms >= a.EndsAtMs) {
+		return // nobody could buy anyway
+	}
+	e.away = away
+	if away {
+		e.log.Warn("a sale is unavailable until the syncer has loaded it", zap.Int64("activity", e.id), zap.String("because", because(l)))
+	} else {
+		e.log.Info("the sale is available again", zap.Int64("activity", e.id), zap.String("state", string(l.state)))
+	}
+}
+
+func because(l *look) string {
+	switch {
+	case !l.snap.Exists:
+		return "redis does not have it"
+	case l.snap.Loaded && !l.snap.SameServer:
+		return "redis is not the server that it was loaded on"
+	case l.snap.Problem != "":
+		return l.snap.Problem
+	}
+	return "recovering"
 }
 
 // availability takes in how many units were available at a Redis time. Late news do not undo newer ones.

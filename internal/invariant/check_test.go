@@ -244,3 +244,26 @@ func TestCheckNamesWhatBroke(t *testing.T) {
 }
 
 const orderWord = "the id of the second order"
+
+// Records that Kafka has removed, and that no commit tells of, are not waited for.
+func TestRemovedRecordsAreNotBehind(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 3)
+	s.buy("a")
+	marks, err := s.src.Kafka.HighWater(t.Context(), s.src.Topic)
+	s.must(err)
+	g := &gatherer{src: s.src, activity: s.activity.ID, marks: marks}
+	if n, err := g.behind(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d behind (%v), want 1", n, err)
+	}
+	cfg, err := s.kafka.Sarama()
+	s.must(err)
+	cfg.Metadata.Full = true
+	admin, err := sarama.NewClusterAdmin(s.kafka.Brokers, cfg)
+	s.must(err)
+	defer admin.Close()
+	s.must(admin.DeleteRecords(s.src.Topic, marks))
+	if n, err := g.behind(t.Context()); n != 0 || err != nil {
+		t.Fatalf("%d behind (%v), want 0", n, err)
+	}
+}

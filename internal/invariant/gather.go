@@ -86,7 +86,8 @@ func (g *gatherer) mark(ctx context.Context) error {
 	return nil
 }
 
-// behind is how many records below the marks the workers have not committed.
+// behind is how many records below the marks the workers have not committed and can still land: those that Kafka has removed
+// are not among them.
 func (g *gatherer) behind(ctx context.Context) (int64, error) {
 	if g.src.Kafka == nil {
 		return 0, nil
@@ -95,9 +96,13 @@ func (g *gatherer) behind(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the offsets of group %s: %w", g.src.Group, err)
 	}
+	oldest, err := g.src.Kafka.Oldest(ctx, g.src.Topic)
+	if err != nil {
+		return 0, fmt.Errorf("read the oldest offsets of topic %s: %w", g.src.Topic, err)
+	}
 	var n int64
 	for p, mark := range g.marks {
-		n += max(0, mark-max(0, committed[p]))
+		n += max(0, mark-max(0, committed[p], oldest[p]))
 	}
 	return n, nil
 }

@@ -2,6 +2,8 @@ package invariant
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -199,11 +201,12 @@ func (j *judge) lost(t *Totals) Finding {
 func (j *judge) told(f *Finding, gone map[string]bool) {
 	type buyer struct {
 		orders  map[string]bool // every order id that the buyer was told of
-		unknown bool            // a request of the buyer got no answer: it may have bought
+		unknown bool            // a request of the buyer got no answer of the gateway: it may have bought
 	}
 	buyers := map[string]*buyer{}
 	var broken, undecided, contradicted, unasked examples
-	accepted, refused, unknown := 0, 0, 0
+	accepted, refused, unanswered := 0, 0, 0
+	strange := map[int]int{} // by http status: answers that are not the gateway's
 	for i := range j.s.Told {
 		r := &j.s.Told[i]
 		b := buyers[r.User]
@@ -221,7 +224,11 @@ func (j *judge) told(f *Finding, gone map[string]bool) {
 			refused++
 			continue
 		default:
-			unknown++
+			if r.HTTP == 0 {
+				unanswered++
+			} else {
+				strange[r.HTTP]++
+			}
 			b.unknown = true
 			continue
 		}
@@ -249,7 +256,10 @@ func (j *judge) told(f *Finding, gone map[string]bool) {
 			unasked.add("%s of %q", row.Order, row.User)
 		}
 	}
-	f.Figures += fmt.Sprintf("; buyers were told: %d accepted, %d refused, %d without an answer", accepted, refused, unknown)
+	f.Figures += fmt.Sprintf("; buyers were told: %d accepted, %d refused, %d without an answer", accepted, refused, unanswered)
+	for _, status := range slices.Sorted(maps.Keys(strange)) {
+		f.Figures += fmt.Sprintf(", %d an http %d that is not the gateway's", strange[status], status)
+	}
 	if broken.n > 0 {
 		f.breaks("%d orders whose buyers were told that they are accepted have no row in mysql: %s", broken.n, &broken)
 	}

@@ -139,6 +139,15 @@ func TestAnUnansweredRequestMayHaveBought(t *testing.T) {
 	if err := Judge(s, Options{Units: 10}).Err(); err != nil {
 		t.Fatal(err)
 	}
+	// Nor does a page that is not the gateway's prove that nothing was bought; but it is an answer.
+	s.Told = append(s.Told, told.Record{User: "b", HTTP: 401, Answer: told.Unknown}, told.Record{User: "d", HTTP: 401, Answer: told.Unknown})
+	var b strings.Builder
+	if err := Judge(s, Options{Units: 10}).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "1 refused, 1 without an answer, 2 an http 401 that is not the gateway's"; !strings.Contains(b.String(), want) || strings.Contains(b.String(), "BROKEN") {
+		t.Errorf("report lacks %q:\n%s", want, b.String())
+	}
 }
 
 func TestExamplesAreBounded(t *testing.T) {

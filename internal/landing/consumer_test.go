@@ -490,6 +490,45 @@ func TestE42PoisonEndToEnd(t *testing.T) {
 	e.reserve(newOrder(e.activity, e.item, "unlucky")) // I6: free to try again
 }
 
+// TestE104StockRowAwayWhileOrdersWait: orders that are in the queue outlive a row that is written anew in two steps.
+func TestE104StockRowAwayWhileOrdersWait(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	orders := e.orders(5, one)
+	e.reserve(orders...)
+	e.publish(orders...)
+	for _, statement := range []string{"DELETE FROM inventory WHERE item_id = ?", "DELETE FROM activity WHERE activity_id = ?"} {
+		id := e.item
+		if strings.Contains(statement, "activity_id") {
+			id = e.activity
+		}
+		if _, err := e.store.DB().ExecContext(t.Context(), statement, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := e.worker(Config{}, nil, nil)
+	testenv.Eventually(t, 20*time.Second, "health is red for the row", func() bool { return w.health.red(stepRows) != nil })
+	testenv.Eventually(t, 20*time.Second, "the row is away for longer than UnknownTries take", func() bool {
+		m := w.lander.missing
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		a := m.rows[row{"activity", e.activity}]
+		return a != nil && time.Since(a.since) > 1500*time.Millisecond
+	})
+	if got := e.rows(); len(got) != 0 {
+		t.Fatalf("rows %v while the sale's rows are away", got)
+	}
+	stock := int64(100)
+	e.create(e.activity, e.item, &stock)
+	e.done(30 * time.Second)
+	if got := e.rows(); got["CONFIRMED"] != 5 || len(got) != 1 || w.health.red(stepRows) != nil {
+		t.Errorf("rows %v, health %v: want five confirmed", got, w.health.red(stepRows))
+	}
+	if letters := e.letters(); len(letters) != 0 {
+		t.Errorf("dead letters %+v", letters)
+	}
+}
+
 // TestE107LandingBeforeTheLoad: Redis knows nothing of the activity; the worker lands all the same and the load is exact.
 func TestE107LandingBeforeTheLoad(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ type Lander struct {
 	log         *zap.Logger
 	metrics     *Metrics
 	activities  *activities
+	missing     *missing
 	troubles    *troubles
 	widths      *widths
 }
@@ -35,6 +36,7 @@ func NewLander(cfg Config, s Store, l Ledger, d DeadLetters, r Results, h Health
 	return &Lander{
 		cfg: cfg, store: s, ledger: l, deadLetters: d, results: r, log: log, metrics: m,
 		activities: newActivities(s),
+		missing:    newMissing(),
 		troubles:   &troubles{health: h, count: make(map[string]int)},
 		widths:     newWidths(cfg.MaxOrders, m.batchLimit),
 	}
@@ -114,12 +116,14 @@ func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
 // each order id. Messages that MySQL refuses for good come back beside them.
 func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledger.Outcome, refused []refusal, err error) {
 	item := todo[0].order.Item
-	unknown := 0
+	absent := wait{l: l, row: row{"inventory", item}}
+	defer absent.end()
 	for len(todo) > 0 {
 		landing, part, err := l.transaction(ctx, item, todo)
-		var row *store.ErrRowRefused
+		var bad *store.ErrRowRefused
 		switch {
 		case err == nil:
+			absent.found()
 			if err := l.settle(ctx, landing, part); err != nil {
 				return nil, refused, err
 			}
@@ -127,15 +131,16 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 			fresh := without(landing.Outcomes, outcomes)
 			l.publish(fresh, part)
 			outcomes, todo = append(outcomes, fresh...), todo[len(part):]
-		case errors.As(err, &row):
-			refused = append(refused, refusal{todo[row.Index], "row", err})
-			todo = append(todo[:row.Index:row.Index], todo[row.Index+1:]...)
+		case errors.As(err, &bad):
+			refused = append(refused, refusal{todo[bad.Index], "row", err})
+			todo = append(todo[:bad.Index:bad.Index], todo[bad.Index+1:]...)
 		case errors.Is(err, store.ErrNoInventory):
-			// A shop may be replacing the row at this very moment (DELETE, then INSERT): look again before it is called unknown.
-			if unknown++; unknown < l.cfg.UnknownTries {
-				if err := sleep(ctx, 4*l.cfg.RetryMin); err != nil {
-					return nil, refused, err
-				}
+			// A shop may be replacing the row at this very moment (DELETE, then INSERT), and an activity sells the item.
+			more, ended := absent.again(ctx, err)
+			if ended != nil {
+				return nil, refused, ended
+			}
+			if more {
 				continue
 			}
 			for _, m := range todo {

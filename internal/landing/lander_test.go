@@ -108,23 +108,108 @@ func TestRowRefusedByMySQL(t *testing.T) {
 	}
 }
 
-// TestMissingInventoryRow: a shop that writes the row anew makes it missing for a moment; only when it stays away is it unknown.
-func TestMissingInventoryRow(t *testing.T) {
-	for name, comesBack := range map[string]bool{"comes back": true, "stays away": false} {
-		t.Run(name, func(t *testing.T) {
-			b := onFakes(t)
-			b.store.land = func(n int, _ []*order.Order) error {
-				if comesBack && n > 2 {
-					return nil
-				}
+// TestE104MissingInventoryRow: a shop that writes the row anew makes it missing for a while; only when it stays away for all
+// of MissingWait do its orders fail, and then it is not waited for once more by every batch.
+func TestE104MissingInventoryRow(t *testing.T) {
+	t.Run("comes back", func(t *testing.T) {
+		b := onFakes(t)
+		b.cfg.MissingWait = time.Minute
+		var red error
+		b.store.land = func(n int, _ []*order.Order) error {
+			if n <= 3*b.cfg.UnknownTries {
+				red = b.health.red(stepRows)
 				return store.ErrNoInventory
 			}
-			got := b.mustLand(b.record(b.order()), b.record(b.order()))
-			if comesBack && (got.Landed != 2 || len(b.letters.records) != 0) || !comesBack && (got.Refused != 2 || len(b.letters.records) != 2) {
-				t.Fatalf("tally %+v, %d dead letters", got, len(b.letters.records))
+			return nil
+		}
+		if got := b.mustLand(b.record(b.order()), b.record(b.order())); got.Landed != 2 || len(b.letters.records) != 0 {
+			t.Fatalf("tally %+v, %d dead letters", got, len(b.letters.records))
+		}
+		if !errors.Is(red, store.ErrNoInventory) || b.health.red(stepRows) != nil {
+			t.Errorf("health meanwhile %v, afterwards %v: want red with the cause, then well", red, b.health.red(stepRows))
+		}
+		if len(b.missing.rows) != 0 {
+			t.Error("the row is still noted as missing")
+		}
+	})
+	t.Run("stays away", func(t *testing.T) {
+		b := onFakes(t)
+		away := true
+		b.store.land = func(int, []*order.Order) error {
+			if away {
+				return store.ErrNoInventory
 			}
+			return nil
+		}
+		began := time.Now()
+		o := b.order()
+		got := b.mustLand(b.record(o), b.record(b.order()))
+		if took := time.Since(began); got.Refused != 2 || len(b.letters.records) != 2 || took < b.cfg.MissingWait {
+			t.Fatalf("tally %+v, %d dead letters after %s", got, len(b.letters.records), took)
+		}
+		if row := b.store.rows[o.ID]; row.Reason != order.ReasonInvalid || b.health.red(stepRows) != nil {
+			t.Errorf("row %+v, health %v", row, b.health.red(stepRows))
+		}
+		calls := b.store.calls
+		b.mustLand(b.record(b.order()))
+		if n := b.store.calls - calls; n != b.cfg.UnknownTries {
+			t.Errorf("the next batch looked %d times, want %d: the wait is over", n, b.cfg.UnknownTries)
+		}
+		away = false
+		b.mustLand(b.record(b.order()))
+		if len(b.missing.rows) != 0 {
+			t.Error("a row that is back would not be waited for when it goes away again")
+		}
+	})
+}
+
+// TestE104MissingActivityRow: the row of an activity that Redis has was deleted, before this worker saw it.
+func TestE104MissingActivityRow(t *testing.T) {
+	t.Run("comes back", func(t *testing.T) {
+		b := onFakes(t)
+		b.cfg.MissingWait = time.Minute
+		b.ledger.has = map[int64]bool{b.activity: true}
+		delete(b.store.activities, b.activity)
+		stranger := newOrder(testenv.ID(), b.item, "stranger")
+		var red error
+		time.AfterFunc(100*time.Millisecond, func() {
+			red = b.health.red(stepRows)
+			b.store.mu.Lock()
+			defer b.store.mu.Unlock()
+			b.store.activities[b.activity] = b.item
 		})
-	}
+		got := b.mustLand(b.record(b.order()), b.record(stranger))
+		if got.Landed != 1 || got.Refused != 1 || b.store.rows[stranger.ID].Status != order.Failed {
+			t.Fatalf("tally %+v: want the order landed, that of an unknown activity refused", got)
+		}
+		if !errors.Is(red, errUnknownActivity) || b.health.red(stepRows) != nil {
+			t.Errorf("health meanwhile %v, afterwards %v: want red with the cause, then well", red, b.health.red(stepRows))
+		}
+	})
+	t.Run("stays away", func(t *testing.T) {
+		b := onFakes(t)
+		b.ledger.has = map[int64]bool{b.activity: true}
+		delete(b.store.activities, b.activity)
+		began := time.Now()
+		if got := b.mustLand(b.record(b.order())); got.Refused != 1 || time.Since(began) < b.cfg.MissingWait {
+			t.Fatalf("tally %+v after %s", got, time.Since(began))
+		}
+	})
+	t.Run("unknown from the start", func(t *testing.T) {
+		b := onFakes(t)
+		b.cfg.MissingWait = time.Minute // mustLand would give up before
+		if got := b.mustLand(b.record(newOrder(testenv.ID(), testenv.ID(), "x"))); got.Refused != 1 || b.health.ever[stepRows] {
+			t.Fatalf("tally %+v, health was ever red: %v", got, b.health.ever[stepRows])
+		}
+	})
+	t.Run("known to this worker", func(t *testing.T) {
+		b := onFakes(t)
+		b.mustLand(b.record(b.order()))
+		delete(b.store.activities, b.activity)
+		if got := b.mustLand(b.record(b.order())); got.Landed != 1 {
+			t.Fatalf("tally %+v", got)
+		}
+	})
 }
 
 // TestTransientIsNeverADeadLetter: MySQL, Redis and the dead-letter topic are each waited for in place, with health red
@@ -192,7 +277,7 @@ func TestEndedWorkMarksNothing(t *testing.T) {
 		"redis":        func(b *bench) { b.ledger.answer = func(int) (ledger.Settled, error) { return ledger.Settled{}, away } },
 		"dead letters": func(b *bench) { b.letters.fail = 1 << 30 },
 		"inventory": func(b *bench) {
-			b.cfg.UnknownTries = 1 << 30
+			b.cfg.MissingWait = time.Hour
 			b.store.land = func(int, []*order.Order) error { return store.ErrNoInventory }
 		},
 	}
@@ -211,7 +296,7 @@ func TestEndedWorkMarksNothing(t *testing.T) {
 			if took := time.Since(began); took > 900*time.Millisecond {
 				t.Errorf("took %s to give up", took)
 			}
-			for _, step := range []string{stepMySQL, stepRedis, stepDeadLetter} {
+			for _, step := range []string{stepMySQL, stepRedis, stepDeadLetter, stepRows} {
 				if err := b.health.red(step); err != nil {
 					t.Errorf("health %s is still red: %v", step, err)
 				}

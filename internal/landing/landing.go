@@ -5,7 +5,8 @@
 //     dead-letter topic. A crash at any point leads to a redelivery, and a redelivered order finds its row and only repeats
 //     the settle.
 //   - A record that can never become an order is set aside, and the next one flows. Whatever may pass by itself is waited
-//     for in place, with health red, for as long as it takes: it is never a reason for a dead letter.
+//     for in place, with health red, for as long as it takes: it is never a reason for a dead letter. The one bound is for
+//     a row that a shop may be replacing (DELETE, then INSERT): see Config.MissingWait.
 //   - When a session ends (rebalance) the running batch is finished or abandoned within a second, on shutdown within
 //     Config.ShutdownGrace.
 //
@@ -46,6 +47,7 @@ type Store interface {
 type Ledger interface {
 	Settle(ctx context.Context, s ledger.Settlement) (ledger.Settled, error)
 	SetLanded(ctx context.Context, at map[int32]ledger.LandedAt) error
+	Inspect(ctx context.Context, activities ...int64) ([]ledger.Snapshot, error)
 }
 
 // DeadLetters sets a record aside. Put returns once the record is safe, or an error that is worth another try.
@@ -82,9 +84,14 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between two tries of a step that failed. Defaults: 50ms and 5s.
 	RetryMin time.Duration `yaml:"retry_min"`
 	RetryMax time.Duration `yaml:"retry_max"`
-	// UnknownTries is how often an activity or an inventory row that is not in MySQL is looked for, RetryMin·4 apart,
-	// before its orders become dead letters. Default: 4.
+	// UnknownTries is how often an activity that neither MySQL nor Redis has is looked for, RetryMin·4 apart, before its
+	// orders become dead letters. Default: 4.
 	UnknownTries int `yaml:"unknown_tries"`
+	// MissingWait is how long the inventory row of an activity's item, or the row of an activity that Redis has, may be
+	// away before its orders become dead letters (failed, invalid): their buyers were told that they are in the queue. It
+	// counts from when the row was first missed. The wait is in place, with health red, and holds up all orders of the
+	// partition, of other items too. Negative: only UnknownTries. Default: 1m.
+	MissingWait time.Duration `yaml:"missing_wait"`
 	// StallAfter is the age of an unfinished batch, and of the last session with the consumer group, from which health
 	// is red. Default: 30s.
 	StallAfter time.Duration `yaml:"stall_after"`
@@ -105,6 +112,7 @@ func (c *Config) SetDefaults() {
 	set(&c.RetryMin, 50*time.Millisecond)
 	set(&c.RetryMax, 5*time.Second)
 	set(&c.UnknownTries, 4)
+	set(&c.MissingWait, time.Minute)
 	set(&c.StallAfter, 30*time.Second)
 }
 
@@ -132,6 +140,7 @@ func (c *Config) Validate() error {
 	check(c.LandedEvery >= 10*time.Millisecond, "landed_every", c.LandedEvery, "at least 10ms")
 	check(c.RetryMin > 0 && c.RetryMin <= c.RetryMax, "retry_min", c.RetryMin, "a positive duration not above retry_max")
 	check(c.UnknownTries >= 1, "unknown_tries", c.UnknownTries, "at least 1")
+	check(c.MissingWait <= 24*time.Hour, "missing_wait", c.MissingWait, "at most 24h")
 	check(c.StallAfter >= time.Second, "stall_after", c.StallAfter, "at least 1s")
 	return errors.Join(errs...)
 }

@@ -102,6 +102,17 @@ type fakeLedger struct {
 	landed  map[int32]ledger.LandedAt
 	answer  func(n int) (ledger.Settled, error) // n counts calls from 1
 	calls   int
+	has     map[int64]bool // the activities that it has
+}
+
+func (l *fakeLedger) Inspect(_ context.Context, activities ...int64) ([]ledger.Snapshot, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]ledger.Snapshot, len(activities))
+	for i, id := range activities {
+		out[i] = ledger.Snapshot{Activity: ledger.Activity{ID: id}, Exists: l.has[id]}
+	}
+	return out, nil
 }
 
 func (l *fakeLedger) Settle(_ context.Context, s ledger.Settlement) (ledger.Settled, error) {
@@ -200,7 +211,7 @@ type bench struct {
 }
 
 // fast are short pauses, so that tests of retries end soon.
-var fast = Config{RetryMin: time.Millisecond, RetryMax: 5 * time.Millisecond}
+var fast = Config{RetryMin: time.Millisecond, RetryMax: 5 * time.Millisecond, MissingWait: 200 * time.Millisecond}
 
 func onFakes(t *testing.T) *bench {
 	b := &bench{

@@ -125,6 +125,7 @@ func (l *Lander) look(ctx context.Context, batch []Record, done *Replayed) error
 func (l *Lander) LandAgain(ctx context.Context, letters []Letter) (Tally, error) {
 	again := *l
 	again.deadLetters = alreadySetAside{}
+	again.cfg.MissingWait = -1 // these buyers have heard that they failed, and whoever asks for this can ask again
 	records := make([]Record, len(letters))
 	for i := range letters {
 		records[i] = letters[i].Record

@@ -15,6 +15,7 @@ const (
 	stepMySQL      = "mysql"
 	stepRedis      = "redis"
 	stepDeadLetter = "dead_letters"
+	stepRows       = "mysql_rows"
 	stepGroup      = "kafka_group"
 	stepOffsets    = "kafka_offsets"
 	stepStall      = "progress"

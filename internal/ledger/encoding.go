@@ -68,9 +68,9 @@ func outcomeResult(o Outcome, nowMs int64) string {
 }
 
 // tombstone is the result of an order that was given back before anything published it.
-func tombstone(user string, item, quantity int64) string {
+func tombstone(reason, user string, item, quantity int64) string {
 	return encodeResult(Result{
-		Status: order.Failed, Reason: order.ReasonReleased, User: user, Item: item, Quantity: quantity,
+		Status: order.Failed, Reason: reason, User: user, Item: item, Quantity: quantity,
 		Partition: -1, Offset: -1, AtMs: time.Now().UnixMilli(),
 	})
 }

@@ -112,8 +112,12 @@ func (l *Ledger) settle(ctx context.Context, s Settlement, orders []Outcome) (Se
 // not loaded just now: call again.
 func (l *Ledger) Release(ctx context.Context, activity int64, r Reservation, maxAge time.Duration) (Released, error) {
 	k := KeysOf(activity)
+	reason := order.ReasonReleased
+	if r.Refused {
+		reason = order.ReasonRefused
+	}
 	a, err := l.reply(ctx, releaseScript, append(k.base(2), k.Result(r.Order), k.LastOrder(r.User)),
-		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone(r.User, 0, r.Quantity))
+		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone(reason, r.User, 0, r.Quantity))
 	if err != nil {
 		return Kept, errorf(activity, "release order "+r.Order+" of", err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seckillgate/seckillgate/internal/order"
 )
 
 // Load is a load that has begun.
@@ -86,7 +88,7 @@ func (l *Ledger) LoadDrop(ctx context.Context, activity int64, epoch string, ent
 		args = append(args, epoch, len(part), l.retentionMs)
 		for _, e := range part {
 			keys = append(keys, k.Result(e.Order), k.LastOrder(e.User))
-			args = append(args, e.Order, e.Quantity, tombstone(e.User, e.Item, e.Quantity))
+			args = append(args, e.Order, e.Quantity, tombstone(order.ReasonReleased, e.User, e.Item, e.Quantity))
 		}
 		if err := l.fenced(ctx, activity, loadDropScript, keys, args...); err != nil {
 			return err

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -314,4 +315,47 @@ func TestE97AReleaseOfWhatWasNeverReservedBlocksALateExecution(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	b.want(10, 0)
+}
+
+// The tombstone of a refusal stops copies of the call for good, and says that it is no order to show.
+func TestARefusalsTombstone(t *testing.T) {
+	b := onRedis(t)
+	b.load(10, 1)
+	r := wish("u1", 1)
+	r.Refused = true
+	for range 2 {
+		if got := b.release(r, time.Minute); got != ledger.ReleasedNow {
+			t.Fatalf("release: %v", got)
+		}
+	}
+	if d := b.reserve(r); d.Code != ledger.Decided || d.Result.Reason != order.ReasonRefused {
+		t.Fatalf("%+v", d)
+	}
+	b.want(10, 0)
+}
+
+// Shops use all of BIGINT for their items; a double would round them.
+func TestItemsBeyondTheDoubles(t *testing.T) {
+	for _, item := range []int64{1<<53 + 1, 1796011263608303617, math.MaxInt64} {
+		b := onRedis(t)
+		b.item = item
+		b.load(10, 1)
+		if d := b.reserve(wish("u1", 1)); d.Code != ledger.Reserved || d.Item != item {
+			t.Fatalf("%+v", d)
+		}
+		if e := b.entries()[0]; e.Item != item {
+			t.Fatalf("%+v", e)
+		}
+		if s := b.look(); s.Activity.Item != item {
+			t.Fatalf("%+v", s)
+		}
+		if _, err := b.SetActivity(b.ctx, b.activity()); err != nil {
+			t.Fatal(err)
+		}
+		other := b.activity()
+		other.Item--
+		if _, err := b.SetActivity(b.ctx, other); err == nil {
+			t.Fatal("an item that differs by one was taken for the same")
+		}
+	}
 }

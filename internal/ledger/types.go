@@ -82,6 +82,9 @@ type Reservation struct {
 	Window   time.Duration   // user window; 0: none
 	// NotAfterMs is the Redis time after which this call must do nothing. See Ledger.NotAfter.
 	NotAfterMs int64
+	// Refused is for Release: the buyer hears a refusal and not this order's id, so its tombstone stops copies of this call
+	// but is no answer to the buyer's next request (order.ReasonRefused).
+	Refused bool
 }
 
 // Decision is the answer to one Reservation.

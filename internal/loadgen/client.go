@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,9 +61,10 @@ type answer struct {
 // maxAnswer bounds how much of an answer is read, in bytes.
 const maxAnswer = 1 << 16
 
-// buy sends one request and says what the buyer was told, and where the order's status is.
-func (c *client) buy(ctx context.Context, b Buyer, quantity int64) (told.Record, string) {
-	rec := told.Record{
+// buy sends one request and says what the buyer was told, and where the order's status is. A record that is unknown names
+// the cause.
+func (c *client) buy(ctx context.Context, b Buyer, quantity int64) (rec told.Record, statusURL string) {
+	rec = told.Record{
 		AtMs: time.Now().UnixMilli(), Activity: c.activity, User: b.User, Quantity: quantity, Answer: told.Unknown,
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -70,6 +72,7 @@ func (c *client) buy(ctx context.Context, b Buyer, quantity int64) (told.Record,
 	body := fmt.Appendf(nil, `{"quantity":%d}`, quantity)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.buyURL, bytes.NewReader(body))
 	if err != nil {
+		rec.Cause = cause(err)
 		return rec, ""
 	}
 	req.Header = b.Header.Clone()
@@ -79,20 +82,36 @@ func (c *client) buy(ctx context.Context, b Buyer, quantity int64) (told.Record,
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
+		rec.Cause = cause(err)
 		return rec, ""
 	}
 	a, ok := read(resp)
 	rec.HTTP = resp.StatusCode
 	switch {
-	case !ok:
-		// Not the gateway's JSON: somebody else's error page. Nobody knows what happened.
-	case resp.StatusCode == http.StatusAccepted && a.OrderID != "":
+	case ok && resp.StatusCode == http.StatusAccepted && a.OrderID != "":
 		rec.Answer, rec.OrderID = a.Status, a.OrderID
 		return rec, c.statusURL(a)
-	case a.Reason != "":
+	case ok && a.Reason != "":
 		rec.Answer, rec.OrderID = a.Reason, a.OrderID
+	default:
+		// Not the gateway's JSON: somebody else's page. Nobody knows what happened.
+		rec.Cause = "http " + strconv.Itoa(resp.StatusCode)
 	}
 	return rec, ""
+}
+
+// cause names a failed request's innermost error: the outer ones hold ports, which differ from request to request.
+func cause(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "connection closed"
+	}
+	return err.Error()
 }
 
 // statusURL makes the status URL of an answer absolute.

@@ -168,26 +168,30 @@ func TestOpenLoopKeepsItsRate(t *testing.T) {
 }
 
 func TestWhatIsNotTheGatewaysAnswerIsUnknown(t *testing.T) {
-	for name, h := range map[string]http.HandlerFunc{
-		"html error page": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<h1>Bad Gateway</h1>", 502) },
-		"login redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", 302) },
-		"broken off": func(http.ResponseWriter, *http.Request) {
+	for cause, h := range map[string]http.HandlerFunc{
+		"http 502": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<h1>Bad Gateway</h1>", 502) },
+		"http 302": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", 302) },
+		"connection closed": func(http.ResponseWriter, *http.Request) {
 			panic(http.ErrAbortHandler)
 		},
-		"too slow": func(_ http.ResponseWriter, r *http.Request) {
+		"no answer in time": func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
 			<-r.Context().Done()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(cause, func(t *testing.T) {
 			srv := httptest.NewServer(h)
 			defer srv.Close()
 			cfg := Config{Target: srv.URL, Activity: 1, Requests: 1, Concurrency: 1, Timeout: 200 * time.Millisecond}
 			cfg.Identify = func(int) (Buyer, error) { return Buyer{User: "u"}, nil }
 			var file bytes.Buffer
 			cfg.Told = told.NewWriter(&file)
-			if err := Run(t.Context(), cfg, NewStats()); err != nil {
+			stats := NewStats()
+			if err := Run(t.Context(), cfg, stats); err != nil {
 				t.Fatal(err)
+			}
+			if f := stats.Figures(); !f.Nobody() || f.Unknown[cause] != 1 {
+				t.Errorf("figures %+v", f)
 			}
 			if err := cfg.Told.Close(); err != nil {
 				t.Fatal(err)
@@ -195,7 +199,7 @@ func TestWhatIsNotTheGatewaysAnswerIsUnknown(t *testing.T) {
 			n := 0
 			_ = told.Read(&file, 1, func(r *told.Record) error {
 				n++
-				if r.Answer != told.Unknown || r.Refused() || r.Accepted() {
+				if r.Answer != told.Unknown || r.Cause != cause || r.Refused() || r.Accepted() {
 					t.Errorf("record %+v", r)
 				}
 				return nil

@@ -146,7 +146,7 @@ func (r *run) one(ctx context.Context, b Buyer, n int, due time.Time) {
 	r.stats.sent(time.Since(due) > lateBy)
 	// Not ctx: an order that is already on its way is not taken back by the end of the run.
 	rec, url := r.client.buy(context.WithoutCancel(ctx), b, r.cfg.Quantity(n))
-	r.stats.answered(rec.Answer, rec.Accepted(), rec.Refused(), time.Since(due))
+	r.stats.answered(&rec, time.Since(due))
 	if rec.Accepted() && r.cfg.Follow > 0 {
 		r.mu.Lock()
 		r.accepted = append(r.accepted, &accepted{rec: rec, url: url, buyer: b})

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/seckillgate/seckillgate/internal/told"
 )
 
 // Bounds of what is measured, in microseconds, and the precision kept.
@@ -18,6 +20,7 @@ const (
 type Stats struct {
 	mu       sync.Mutex
 	counts   map[string]int64
+	causes   map[string]int64
 	all      *hdrhistogram.Histogram
 	accepted *hdrhistogram.Histogram
 	refused  *hdrhistogram.Histogram
@@ -31,7 +34,7 @@ type Stats struct {
 // NewStats makes empty ones.
 func NewStats() *Stats {
 	h := func() *hdrhistogram.Histogram { return hdrhistogram.New(lowestMicros, highestMicros, digits) }
-	return &Stats{counts: map[string]int64{}, final: map[string]int64{}, all: h(), accepted: h(), refused: h()}
+	return &Stats{counts: map[string]int64{}, causes: map[string]int64{}, final: map[string]int64{}, all: h(), accepted: h(), refused: h()}
 }
 
 func (s *Stats) start(now time.Time) {
@@ -58,19 +61,28 @@ func (s *Stats) sent(late bool) {
 	}
 }
 
-// answered counts a request under its answer, with its latency.
-func (s *Stats) answered(answer string, accepted, refused bool, took time.Duration) {
+// maxCauses bounds how many causes of unknown requests are told apart; the rest count as "other".
+const maxCauses = 20
+
+// answered counts a request that has ended under its answer, with its latency.
+func (s *Stats) answered(rec *told.Record, took time.Duration) {
 	micros := min(max(took.Microseconds(), lowestMicros), highestMicros)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight--
-	s.counts[answer]++
+	s.counts[rec.Answer]++
 	_ = s.all.RecordValue(micros) // within bounds by the line above
 	switch {
-	case accepted:
+	case rec.Accepted():
 		_ = s.accepted.RecordValue(micros)
-	case refused:
+	case rec.Refused():
 		_ = s.refused.RecordValue(micros)
+	default:
+		c := rec.Cause
+		if _, known := s.causes[c]; !known && len(s.causes) >= maxCauses {
+			c = "other"
+		}
+		s.causes[c]++
 	}
 }
 
@@ -101,8 +113,9 @@ func latency(h *hdrhistogram.Histogram) Latency {
 // Figures are a copy of the Stats at one moment.
 type Figures struct {
 	Elapsed  time.Duration    `json:"elapsed_ns"`
-	Answers  map[string]int64 `json:"answers"` // by status (accepted), reason (refused) or "unknown"
-	Answered int64            `json:"answered"`
+	Answers  map[string]int64 `json:"answers"`           // by status (accepted), reason (refused) or "unknown"
+	Unknown  map[string]int64 `json:"unknown,omitempty"` // the unknown ones by cause
+	Answered int64            `json:"answered"`          // requests that have ended, the unknown ones among them
 	InFlight int64            `json:"in_flight"`
 	// Late is how many requests of an open loop left after they were due, because too many were open already or the
 	// generator itself was too slow. Their latency counts from when they were due all the same.
@@ -113,7 +126,10 @@ type Figures struct {
 	Refused  Latency          `json:"refused"`
 }
 
-// Rate is the number of answers per second.
+// Nobody says whether requests were sent and the gateway answered none of them.
+func (f *Figures) Nobody() bool { return f.Answered > 0 && f.Answers[told.Unknown] == f.Answered }
+
+// Rate is the number of requests per second.
 func (f *Figures) Rate() float64 {
 	if f.Elapsed <= 0 {
 		return 0
@@ -126,11 +142,14 @@ func (s *Stats) Figures() Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := Figures{
-		Answers: map[string]int64{}, Final: map[string]int64{}, Answered: s.all.TotalCount(), InFlight: s.inFlight,
+		Answers: map[string]int64{}, Unknown: map[string]int64{}, Final: map[string]int64{}, Answered: s.all.TotalCount(), InFlight: s.inFlight,
 		Late: s.late, All: latency(s.all), Accepted: latency(s.accepted), Refused: latency(s.refused),
 	}
 	for k, v := range s.counts {
 		f.Answers[k] = v
+	}
+	for k, v := range s.causes {
+		f.Unknown[k] = v
 	}
 	for k, v := range s.final {
 		f.Final[k] = v

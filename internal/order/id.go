@@ -19,8 +19,9 @@ func NewID() (string, error) {
 
 // DerivedID is the order id of a request that carries an Idempotency-Key: the same for the same activity, user and key on
 // every gateway, so that a repeat meets its own order wherever it arrives and nothing has to be remembered for it. It is a
-// UUIDv7 whose time is anchorMs (the activity's start) and whose 74 random bits are a hash.
-func DerivedID(activity int64, user, key string, anchorMs int64) string {
+// UUIDv7 whose time is 0, which no fresh id has, and whose 74 random bits are a hash. attempt counts the ids before it that
+// ended in a refusal: those are fenced for good, so the buyer's next try needs another.
+func DerivedID(activity int64, user, key string, attempt int) string {
 	h := sha256.New()
 	var b [8]byte
 	for _, part := range []string{user, key} {
@@ -28,12 +29,13 @@ func DerivedID(activity int64, user, key string, anchorMs int64) string {
 		h.Write(b[:])
 		h.Write([]byte(part))
 	}
-	binary.BigEndian.PutUint64(b[:], uint64(activity))
-	h.Write(b[:])
+	for _, n := range []uint64{uint64(activity), uint64(attempt)} {
+		binary.BigEndian.PutUint64(b[:], n)
+		h.Write(b[:])
+	}
 	var id uuid.UUID
 	copy(id[:], h.Sum(nil))
-	binary.BigEndian.PutUint64(b[:], uint64(anchorMs)<<16)
-	copy(id[:6], b[:6])
+	clear(id[:6])
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id.String()
@@ -59,6 +61,9 @@ func ValidID(id string) bool {
 	}
 	return true
 }
+
+// IsDerived says whether an id was made by DerivedID.
+func IsDerived(id string) bool { return IDTime(id).UnixMilli() == 0 }
 
 // IDTime is the time in a UUIDv7, or the zero time if id is not one.
 func IDTime(id string) time.Time {

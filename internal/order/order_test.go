@@ -98,17 +98,19 @@ func TestIDs(t *testing.T) {
 	if err != nil || !ValidID(id) || time.Since(IDTime(id)).Abs() > time.Minute {
 		t.Fatal(id, IDTime(id), err)
 	}
-	const start = 1_800_000_000_000
-	a := DerivedID(1, "u1", "key", start)
-	if !ValidID(a) || IDTime(a).UnixMilli() != start || a[14] != '7' {
+	if IsDerived(id) || IsDerived("x") {
+		t.Fatal("a fresh id looks derived", id)
+	}
+	a := DerivedID(1, "u1", "key", 0)
+	if !ValidID(a) || !IsDerived(a) || a[14] != '7' {
 		t.Fatal(a)
 	}
-	if a != DerivedID(1, "u1", "key", start) {
+	if a != DerivedID(1, "u1", "key", 0) {
 		t.Fatal("the same request gives another id")
 	}
 	for _, other := range []string{
-		DerivedID(2, "u1", "key", start), DerivedID(1, "u2", "key", start), DerivedID(1, "u1", "key2", start),
-		DerivedID(1, "u1k", "ey", start), DerivedID(1, "u", "1key", start), // the parts must not run together
+		DerivedID(2, "u1", "key", 0), DerivedID(1, "u2", "key", 0), DerivedID(1, "u1", "key2", 0), DerivedID(1, "u1", "key", 1),
+		DerivedID(1, "u1k", "ey", 0), DerivedID(1, "u", "1key", 0), // the parts must not run together
 	} {
 		if other == a {
 			t.Fatal("another request gives the same id")

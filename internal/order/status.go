@@ -40,6 +40,7 @@ const (
 	ReasonSoldOut   = "sold_out"        // MySQL had too little stock left
 	ReasonDuplicate = "already_ordered" // the buyer has another live order in this activity
 	ReasonInvalid   = "invalid"         // the message was not a valid order
-	ReasonReleased  = "released"        // reserved, but never published
+	ReasonReleased  = "released"        // reserved, but never published; its buyer had been given the order's id
+	ReasonRefused   = "refused"         // the same, but its buyer heard a refusal and never knew of the order
 	ReasonUnpaid    = "unpaid"          // the payment window passed
 )

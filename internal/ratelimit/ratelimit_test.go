@@ -23,11 +23,17 @@ func (c *clock) now() time.Duration  { return time.Duration(c.ns.Load()) }
 func (c *clock) add(d time.Duration) { c.ns.Add(int64(d)) }
 func (c *clock) limiter(t testing.TB, rate string, burst int64, keys int) Limiter {
 	t.Helper()
-	r, err := ParseRate(rate)
-	if err != nil {
+	return c.of(t, rate, Options{Burst: burst, MaxKeys: keys})
+}
+
+func (c *clock) of(t testing.TB, rate string, o Options) Limiter {
+	t.Helper()
+	var err error
+	if o.Rate, err = ParseRate(rate); err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Options{Rate: r, Burst: burst, MaxKeys: keys, Now: c.now})
+	o.Now = c.now
+	l, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +74,15 @@ func TestNewRefuses(t *testing.T) {
 		"algorithm":     {Algorithm: "guess", Rate: ok},
 		"negative":      {Rate: ok, Burst: -1},
 		"keys":          {Rate: ok, MaxKeys: -1},
+		"window burst":  {Algorithm: SlidingWindow, Rate: ok, Burst: 5},
+		"leaky burst":   {Algorithm: LeakyBucket, Rate: ok, Burst: 5},
+		"window queue":  {Algorithm: SlidingWindow, Rate: ok, Queue: 5},
+		"token wait":    {Rate: ok, Wait: time.Second},
+		"token waiting": {Rate: ok, MaxWaiting: 1},
+		"queue":         {Algorithm: LeakyBucket, Rate: ok, Queue: -1},
+		"wait":          {Algorithm: LeakyBucket, Rate: ok, Wait: -1},
+		"endless wait":  {Algorithm: LeakyBucket, Rate: ok, Wait: MaxWait + 1},
+		"waiting":       {Algorithm: LeakyBucket, Rate: ok, MaxWaiting: -1},
 		"endless burst": {Rate: Rate{1, 24 * time.Hour}, Burst: 1_000_000_000},
 	} {
 		if _, err := New(o); err == nil {
@@ -303,22 +318,40 @@ func BenchmarkTokenBucket(b *testing.B) {
 	})
 }
 
-// BenchmarkBytesPerKey fills a limiter with keys of 16 bytes, as IPv4 addresses are.
+// BenchmarkBytesPerKey fills limiters with keys of 16 bytes, longer than IPv4 addresses are, each of which has
+// passed the given number of times. The figures stand in docs/caddyfile.md.
 func BenchmarkBytesPerKey(b *testing.B) {
-	for range b.N {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		l, err := New(Options{Rate: Rate{1, time.Hour}, Burst: 1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for i := range DefaultMaxKeys {
-			l.Allow(context.Background(), fmt.Sprintf("%016d", i))
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(l.Len()), "B/key")
-		runtime.KeepAlive(l)
+	for _, c := range []struct {
+		algorithm Algorithm
+		limit     int64
+		passed    int
+	}{{TokenBucket, 10, 1}, {SlidingWindow, 10, 1}, {SlidingWindow, 10, 10}, {SlidingWindow, 1000, 64}, {LeakyBucket, 10, 1}} {
+		b.Run(fmt.Sprintf("%s/%d of %d", c.algorithm, c.passed, c.limit), func(b *testing.B) {
+			for range b.N {
+				clk := &clock{}
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				// A rate that a window's grain never merges: the worst case.
+				l, err := New(Options{Algorithm: c.algorithm, Rate: Rate{c.limit, 64 * time.Minute}, Now: clk.now})
+				if err != nil {
+					b.Fatal(err)
+				}
+				keys := DefaultMaxKeys
+				if c.passed > 10 {
+					keys /= 8 // or it takes more than a gigabyte
+				}
+				for range c.passed {
+					for i := range keys {
+						l.Allow(context.Background(), fmt.Sprintf("%016d", i))
+					}
+					clk.add(62 * time.Second)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(l.Len()), "B/key")
+				runtime.KeepAlive(l)
+			}
+		})
 	}
 }

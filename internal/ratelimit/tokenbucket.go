@@ -54,10 +54,7 @@ func newTokenBucket(o Options) (*tokenBucket, error) {
 	if every > math.MaxInt64/4/o.Burst {
 		return nil, fmt.Errorf("rate limit: burst %d at %v takes too long to refill", o.Burst, o.Rate)
 	}
-	n := 1
-	for n < 256 && n*2*keysPerShard <= o.MaxKeys {
-		n *= 2
-	}
+	n := shardsFor(o.MaxKeys)
 	l := &tokenBucket{
 		now: o.Now, every: every, whole: every * o.Burst, burst: o.Burst,
 		seed: maphash.MakeSeed(), shards: make([]shard, n),
@@ -65,10 +62,7 @@ func newTokenBucket(o Options) (*tokenBucket, error) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.m = map[string]*bucket{}
-		s.room = o.MaxKeys / n
-		if i < o.MaxKeys%n {
-			s.room++
-		}
+		s.room = roomOf(i, n, o.MaxKeys)
 	}
 	return l, nil
 }

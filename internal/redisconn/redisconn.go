@@ -78,38 +78,38 @@ func (c *Config) SetDefaults() {
 	c.PoolTimeout = cmp.Or(c.PoolTimeout, DefaultPoolTimeout)
 }
 
-// Validate checks the configuration without touching the network.
+// Validate checks the configuration without touching the network. Its messages begin with the key.
 func (c Config) Validate() error {
 	if len(c.Addrs) == 0 {
-		return errors.New("redis: no address: set addrs to host:port, several for a cluster or for sentinels")
+		return errors.New("addrs: no address: want host:port, several for a cluster or for sentinels")
 	}
 	for i, a := range c.Addrs {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil || host == "" {
-			return fmt.Errorf("redis: address %q is not host:port", a)
+			return fmt.Errorf("addrs: %q is not host:port", a)
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return fmt.Errorf("redis: address %q: port %q is not between 1 and 65535", a, port)
+			return fmt.Errorf("addrs: %q: port %q is not between 1 and 65535", a, port)
 		}
 		if slices.Contains(c.Addrs[:i], a) {
-			return fmt.Errorf("redis: address %q is given twice", a)
+			return fmt.Errorf("addrs: %q is given twice", a)
 		}
 	}
 	switch {
 	case c.Sentinel != "" && c.Cluster:
-		return fmt.Errorf("redis: sentinel %q and cluster exclude each other: set one", c.Sentinel)
+		return fmt.Errorf("sentinel: %q and cluster exclude each other: set one", c.Sentinel)
 	case c.clustered() && c.DB != 0:
-		return fmt.Errorf("redis: db %d: a cluster knows only database 0", c.DB)
+		return fmt.Errorf("db: %d: a cluster knows only database 0", c.DB)
 	case c.DB < 0:
-		return fmt.Errorf("redis: db %d is negative", c.DB)
+		return fmt.Errorf("db: %d is negative", c.DB)
 	case c.Username != "" && c.Password == "":
-		return fmt.Errorf("redis: user %q has no password: set password", c.Username)
+		return fmt.Errorf("password: user %q has none: set it", c.Username)
 	case c.CAFile != "" && !c.TLS:
-		return fmt.Errorf("redis: ca_file %q without tls: set tls to true", c.CAFile)
+		return fmt.Errorf("ca_file: %q without tls: set tls to true", c.CAFile)
 	case c.PoolSize < 0:
-		return fmt.Errorf("redis: pool_size %d is negative", c.PoolSize)
+		return fmt.Errorf("pool_size: %d is negative", c.PoolSize)
 	case c.MinIdle < 0 || c.MinIdle > cmp.Or(c.PoolSize, DefaultPoolSize):
-		return fmt.Errorf("redis: min_idle %d is not between 0 and pool_size %d", c.MinIdle, cmp.Or(c.PoolSize, DefaultPoolSize))
+		return fmt.Errorf("min_idle: %d is not between 0 and pool_size %d", c.MinIdle, cmp.Or(c.PoolSize, DefaultPoolSize))
 	}
 	for _, t := range []struct {
 		name string
@@ -122,7 +122,7 @@ func (c Config) Validate() error {
 	} {
 		// go-redis reads negative values as "none": a call without a bound would hold a buyer for ever.
 		if t.d != 0 && t.d < time.Millisecond {
-			return fmt.Errorf("redis: %s %v: want at least 1ms, or 0 for the default", t.name, t.d)
+			return fmt.Errorf("%s: %v: want at least 1ms, or 0 for the default", t.name, t.d)
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
 // Hooks are left to the caller; the reservation ledger counts attempts with one.
 func New(c Config) (redis.UniversalClient, error) {
 	if err := c.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redis: %w", err)
 	}
 	c.SetDefaults()
 	silence()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,6 +51,9 @@ func TestValidate(t *testing.T) {
 			}
 			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Fatalf("want an error with %q, got %v", c.want, err)
+			}
+			if err != nil && !regexp.MustCompile(`^[a-z_]+: `).MatchString(err.Error()) {
+				t.Errorf("%v: want the key first, so that its origin can be found", err)
 			}
 			if rdb, nerr := New(c.config); (nerr == nil) != (err == nil) {
 				t.Fatalf("New: %v, Validate: %v", nerr, err)

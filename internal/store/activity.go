@@ -27,7 +27,7 @@ func (s *Store) Activities(ctx context.Context) (all []ledger.Activity, err erro
 		return err
 	}, s.sql.activities+" ORDER BY activity_id")
 	if err != nil {
-		return nil, fmt.Errorf("read activities: %w", err)
+		return nil, fmt.Errorf("read activities: %w", migrateFirst(err))
 	}
 	return all, nil
 }
@@ -47,7 +47,7 @@ func oneActivity(ctx context.Context, x rowReader, t *texts, id int64, suffix st
 	}, t.activities+" WHERE activity_id = ?"+suffix, id)
 	switch {
 	case err != nil:
-		return a, fmt.Errorf("read activity %d: %w", id, err)
+		return a, fmt.Errorf("read activity %d: %w", id, migrateFirst(err))
 	case !found:
 		return a, fmt.Errorf("%w: %d", ErrNoActivity, id)
 	}
@@ -94,7 +94,7 @@ func (s *Store) CreateActivity(ctx context.Context, a ledger.Activity, initialSt
 	}
 	err := s.again(ctx, func(x *session) error { return x.createActivity(ctx, a, initialStock) })
 	if err != nil {
-		return fmt.Errorf("create activity %d: %w", a.ID, err)
+		return fmt.Errorf("create activity %d: %w", a.ID, migrateFirst(err))
 	}
 	return nil
 }
@@ -153,6 +153,15 @@ func (x *session) overlap(ctx context.Context, a ledger.Activity) error {
 
 // SetActivityState opens, pauses or closes an activity. Opening or pausing a closed one checks for overlaps again.
 func (s *Store) SetActivityState(ctx context.Context, id int64, state ledger.State) error {
+	return s.setActivityState(ctx, id, state, true)
+}
+
+// ChangeActivityState does the same, but does not reopen what is closed (ErrClosed): to end a sale is more than to pause it.
+func (s *Store) ChangeActivityState(ctx context.Context, id int64, state ledger.State) error {
+	return s.setActivityState(ctx, id, state, false)
+}
+
+func (s *Store) setActivityState(ctx context.Context, id int64, state ledger.State, reopen bool) error {
 	if err := validState(id, state); err != nil {
 		return err
 	}
@@ -163,7 +172,10 @@ func (s *Store) SetActivityState(ctx context.Context, id int64, state ledger.Sta
 		}
 		was := a.State
 		a.State = state
-		if was == ledger.Closed {
+		if was == ledger.Closed && state != ledger.Closed {
+			if !reopen {
+				return ErrClosed
+			}
 			if err := x.overlap(ctx, a); err != nil {
 				return err
 			}
@@ -172,7 +184,7 @@ func (s *Store) SetActivityState(ctx context.Context, id int64, state ledger.Sta
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("set activity %d to %s: %w", id, state, err)
+		return fmt.Errorf("set activity %d to %s: %w", id, state, migrateFirst(err))
 	}
 	return nil
 }

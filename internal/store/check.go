@@ -35,7 +35,7 @@ func (f *findings) add(level Level, name, format string, args ...any) {
 }
 
 // Check looks at the server and the schema before a sale meets them. Its names: schema, dead_statuses, triggers, trigger_definer,
-// triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, privilege_land and privilege_binlog; the last two matter
+// triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, stock_nullable, privilege_land and privilege_binlog; the last two matter
 // to the worker and to the syncer alone. An error means that the check could not be made.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	var all findings
@@ -64,6 +64,9 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	}
 	if err := s.checkTriggers(ctx, f, &all); err != nil {
 		return nil, fmt.Errorf("check the triggers: %w", err)
+	}
+	if t := s.cfg.Tables; f.inventory.stockNullable {
+		all.add(Warning, "stock_nullable", "column %s.%s may be NULL: an item on sale is closed while its stock is NULL; make the column NOT NULL", t.Inventory, t.Stock)
 	}
 	s.checkPrivileges(ctx, &all)
 	return all, nil
@@ -232,7 +235,9 @@ func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
 		if err != nil {
 			return err
 		}
-		if _, is, _, err = x.inventory(ctx, s.sql.stock, item); err != nil {
+		err = x.query(ctx, func(r *sql.Rows) error { return r.Scan(&is) }, // not the stock, which may be NULL
+			fmt.Sprintf("SELECT %s FROM %s WHERE %s = ?", quote(t.Version), quote(t.Inventory), quote(t.Item)), item)
+		if err != nil {
 			return err
 		}
 		switch {

@@ -96,7 +96,8 @@ var (
 	statusWord = regexp.MustCompile(`^[A-Z0-9_]{1,16}$`)
 )
 
-// Validate checks a configuration after SetDefaults. Each error names the key, its value and what it should be.
+// Validate checks a configuration after SetDefaults. Each error begins with the key, as internal/config wants it, and names its
+// value and what it should be.
 func (c *Config) Validate() error {
 	t := c.Tables
 	names := []struct{ key, value string }{
@@ -110,56 +111,62 @@ func (c *Config) Validate() error {
 	}
 	for _, n := range names {
 		if !identifier.MatchString(n.value) {
-			return fmt.Errorf("mysql.tables.%s %q: want 1 to 40 letters, digits, _ or $", n.key, n.value)
+			return fmt.Errorf("tables.%s: %q: want 1 to 40 letters, digits, _ or $", n.key, n.value)
 		}
 	}
 	for _, same := range [][]struct{ key, value string }{names[:4], names[4:]} {
 		for i, a := range same {
 			for _, b := range same[:i] {
 				if a.value == b.value {
-					return fmt.Errorf("mysql.tables.%s %q: mysql.tables.%s has that name already", a.key, a.value, b.key)
+					return fmt.Errorf("tables.%s: %q: mysql.tables.%s has that name already", a.key, a.value, b.key)
 				}
 			}
 		}
 	}
-	for _, s := range append([]order.Status{c.SuccessStatus}, c.Dead...) {
+	for i, s := range append([]order.Status{c.SuccessStatus}, c.Dead...) {
 		if !statusWord.MatchString(string(s)) {
-			return fmt.Errorf("mysql status %q: want 1 to %d capital letters, digits or _", s, order.MaxStatusBytes)
+			key := "success_status"
+			if i > 0 {
+				key = "dead_statuses"
+			}
+			return fmt.Errorf("%s: %q: want 1 to %d capital letters, digits or _", key, s, order.MaxStatusBytes)
 		}
 	}
 	if !order.Failed.In(c.Dead) {
-		return fmt.Errorf("mysql.dead_statuses %v: must contain %s, which the worker writes", c.Dead, order.Failed)
+		return fmt.Errorf("dead_statuses: %v: must contain %s, which the worker writes", c.Dead, order.Failed)
 	}
 	if c.SuccessStatus.In(c.Dead) {
-		return fmt.Errorf("mysql.success_status %s: it is one of mysql.dead_statuses", c.SuccessStatus)
+		return fmt.Errorf("success_status: %s: it is one of mysql.dead_statuses", c.SuccessStatus)
 	}
 	if c.MaxConns < 2 {
-		return fmt.Errorf("mysql.max_conns %d: want at least 2", c.MaxConns)
+		return fmt.Errorf("max_conns: %d: want at least 2", c.MaxConns)
 	}
 	if c.LockWait < time.Second || c.LockWait%time.Second != 0 {
-		return fmt.Errorf("mysql.lock_wait %s: want whole seconds, at least 1s", c.LockWait)
+		return fmt.Errorf("lock_wait: %s: want whole seconds, at least 1s", c.LockWait)
 	}
 	if c.StatementTimeout <= c.LockWait {
-		return fmt.Errorf("mysql.statement_timeout %s: want more than mysql.lock_wait %s", c.StatementTimeout, c.LockWait)
+		return fmt.Errorf("statement_timeout: %s: want more than mysql.lock_wait %s", c.StatementTimeout, c.LockWait)
 	}
 	if c.Tries < 1 {
-		return fmt.Errorf("mysql.tries %d: want at least 1", c.Tries)
+		return fmt.Errorf("tries: %d: want at least 1", c.Tries)
 	}
 	_, err := c.driver()
 	return err
 }
 
+const formOfDSN = "user:password@tcp(host:3306)/database"
+
 // driver gives the driver's configuration, with everything pinned that correctness depends on.
 func (c *Config) driver() (*mysql.Config, error) {
 	if c.DSN == "" {
-		return nil, errors.New("mysql.dsn is empty: set it, or SECKILL_MYSQL_DSN, to user:password@tcp(host:3306)/database")
+		return nil, errors.New("dsn: it is empty: want " + formOfDSN)
 	}
 	d, err := mysql.ParseDSN(c.DSN)
 	if err != nil { // the driver's messages do not repeat the DSN, which holds a password
-		return nil, fmt.Errorf("mysql.dsn: %w", err)
+		return nil, fmt.Errorf("dsn: %w: want %s", err, formOfDSN)
 	}
 	if d.DBName == "" {
-		return nil, errors.New("mysql.dsn names no database: end it with /database")
+		return nil, errors.New("dsn: it names no database: want " + formOfDSN)
 	}
 	d.ClientFoundRows = false // affected rows are rows that changed (E64)
 	d.RejectReadOnly = true   // a demoted primary costs the connection, so that the next one finds the new primary (E68)
@@ -177,11 +184,11 @@ func (c *Config) driver() (*mysql.Config, error) {
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("mysql.ca_file: %w", err)
+			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("mysql.ca_file %s: holds no PEM certificate", c.CAFile)
+			return nil, fmt.Errorf("ca_file: %s holds no PEM certificate", c.CAFile)
 		}
 		if d.TLS == nil {
 			d.TLS = &tls.Config{MinVersion: tls.VersionTLS12}

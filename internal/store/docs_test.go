@@ -121,9 +121,12 @@ func TestDocumentedSQL(t *testing.T) {
 			d.run(b, "Create an activity", map[string]any{
 				"activity": 5, "item": b.item, "title": "sale", "starts_at_ms": 1000, "ends_at_ms": 2000, "max_per_user": 2,
 			})
+			if n := d.run(b, "Move the times", map[string]any{"activity": 5, "starts_at_ms": 3000, "ends_at_ms": 4000}); n != 1 {
+				t.Errorf("Move the times: %d affected rows", n)
+			}
 			d.run(b, "Pause, resume, close", map[string]any{"activity": 5, "state": "paused"})
 			a, err := b.Activity(t.Context(), 5)
-			if err != nil || a.State != ledger.Paused || a.MaxPerUser != 2 {
+			if err != nil || a.State != ledger.Paused || a.MaxPerUser != 2 || a.StartsAtMs != 3000 || a.EndsAtMs != 4000 {
 				t.Fatalf("%+v, %v", a, err)
 			}
 			d.run(b, "Look", map[string]any{"activity": b.activity, "user": "u2"})

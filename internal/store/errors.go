@@ -14,12 +14,17 @@ var (
 	// ErrNoInventory: the item has no row in the inventory table. A shop that writes the row anew (DELETE, then INSERT) makes it
 	// missing for a moment, so look again for some seconds before an order is refused for it.
 	ErrNoInventory = errors.New("no inventory row")
+	// ErrNoStock: the item's stock is NULL, so that nobody knows how much there is to sell. It is no decision: the shop writes a
+	// number, and the same call goes well.
+	ErrNoStock = errors.New("the stock is NULL: set it to a number")
 	// ErrNoActivity: the activity table has no such row.
 	ErrNoActivity = errors.New("no such activity")
 	// ErrActivityExists: CreateActivity met a row with the same id.
 	ErrActivityExists = errors.New("activity exists already")
 	// ErrOverlap: another activity of the same item, not closed, runs at the same time.
 	ErrOverlap = errors.New("activities of one item overlap")
+	// ErrClosed: the activity is closed and was to stay so.
+	ErrClosed = errors.New("activity is closed")
 	// ErrInvalid: an argument can never be right.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrSchema: the schema is missing, half-made, made by a newer build or not this product's.
@@ -52,7 +57,7 @@ func IsTransient(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, decided := range []error{ErrNoInventory, ErrNoActivity, ErrActivityExists, ErrOverlap, ErrInvalid, ErrLockLost} {
+	for _, decided := range []error{ErrNoInventory, ErrNoActivity, ErrActivityExists, ErrOverlap, ErrClosed, ErrInvalid, ErrLockLost} {
 		if errors.Is(err, decided) {
 			return false
 		}
@@ -87,6 +92,14 @@ func number(err error) uint16 {
 		return m.Number
 	}
 	return 0
+}
+
+// migrateFirst gives the error of a missing table its remedy.
+func migrateFirst(err error) error {
+	if number(err) != errNoTable || errors.Is(err, ErrSchema) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: run seckill-worker migrate", ErrSchema, err)
 }
 
 // refusesRow says that a statement failed for the data of a row alone.

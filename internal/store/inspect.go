@@ -23,6 +23,7 @@ type found struct {
 		item, stock   string // data types; "": no such column
 		version       string
 		nullable      bool // the version column
+		stockNullable bool
 		itemUnique    bool
 		needsDefaults []string // columns of the shop that an INSERT must name
 	}
@@ -103,7 +104,7 @@ func (s *Store) inspectInventory(ctx context.Context, f *found) error {
 		case strings.EqualFold(name, t.Item):
 			f.inventory.item = kind
 		case strings.EqualFold(name, t.Stock):
-			f.inventory.stock = kind
+			f.inventory.stock, f.inventory.stockNullable = kind, nullable == "YES"
 		case strings.EqualFold(name, t.Version):
 			f.inventory.version, f.inventory.nullable = kind, nullable == "YES"
 		case nullable == "NO" && !deflt.Valid && !strings.Contains(strings.ToLower(extra), "generated") && !strings.Contains(strings.ToLower(extra), "auto_increment"):

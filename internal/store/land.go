@@ -164,9 +164,22 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 func (x *session) inventory(ctx context.Context, text string, item int64) (stock, version int64, found bool, err error) {
 	err = x.query(ctx, func(r *sql.Rows) error {
 		found = true
-		return r.Scan(&stock, &version)
+		stock, version, err = scanStock(r)
+		return err
 	}, text, item)
 	return stock, version, found, err
+}
+
+// scanStock reads a stock, which the shop's column may allow to be NULL (ErrNoStock), and a version.
+func scanStock(r *sql.Rows) (stock, version int64, err error) {
+	var n sql.NullInt64
+	if err := r.Scan(&n, &version); err != nil {
+		return 0, 0, err
+	}
+	if !n.Valid {
+		return 0, 0, ErrNoStock
+	}
+	return n.Int64, version, nil
 }
 
 // look reads the rows that exist, and which of the other orders' buyers hold a live order.

@@ -105,7 +105,8 @@ func (s *Store) LiveOrders(ctx context.Context, activity int64, afterOrderID str
 func (s *Store) Inventory(ctx context.Context, item int64) (stock, version int64, found bool, err error) {
 	err = s.query(ctx, func(r *sql.Rows) error {
 		found = true
-		return r.Scan(&stock, &version)
+		stock, version, err = scanStock(r)
+		return err
 	}, s.sql.stock, item)
 	if err != nil {
 		return 0, 0, false, fmt.Errorf("read inventory of item %d: %w", item, err)

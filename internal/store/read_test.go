@@ -224,6 +224,14 @@ func TestActivities(t *testing.T) {
 	if err := b.CreateActivity(ctx, between, nil); err != nil {
 		t.Fatal(err)
 	}
+	for _, state := range []ledger.State{ledger.Open, ledger.Paused} {
+		if err := b.ChangeActivityState(ctx, 2, state); !errors.Is(err, ErrClosed) || IsTransient(err) {
+			t.Fatalf("a closed one is %s by the way: %v", state, err)
+		}
+	}
+	if err := b.ChangeActivityState(ctx, 2, ledger.Closed); err != nil {
+		t.Fatalf("closed twice: %v", err)
+	}
 	if err := b.SetActivityState(ctx, 2, ledger.Open); !errors.Is(err, ErrOverlap) {
 		t.Fatalf("reopened into an overlap: %v", err)
 	}

@@ -28,7 +28,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) { return open(cfg, nil)
 func open(cfg Config, tamper func(*mysql.Config)) (*Store, error) {
 	cfg.SetDefaults()
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("mysql.%w", err)
 	}
 	d, err := cfg.driver()
 	if err != nil {
@@ -58,6 +58,15 @@ func (s *Store) DB() *sql.DB { return s.db }
 
 // Config is the configuration with its defaults filled in.
 func (s *Store) Config() Config { return s.cfg }
+
+// Addr is where the server is expected, for messages; "" where the DSN has no meaning.
+func (s *Store) Addr() string {
+	d, err := s.cfg.driver()
+	if err != nil {
+		return ""
+	}
+	return d.Addr
+}
 
 // Ping asks the server for a sign of life.
 func (s *Store) Ping(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,6 +82,9 @@ func (s *Server) Start() error {
 		return nil
 	}
 	l, err := net.Listen("tcp", s.cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("http.listen %q: %w; set http.listen (SECKILL_HTTP_LISTEN) to another address, or off", s.cfg.Listen, err)
+	}
 	if err != nil {
 		return fmt.Errorf("http.listen %q: %w", s.cfg.Listen, err)
 	}

@@ -110,7 +110,7 @@ func TestServerLifecycle(t *testing.T) {
 	}
 	_, busy := start(t)
 	s := NewServer(HTTP{Listen: busy.Addr()}, new(Health), NewRegistry("test"), zap.NewNop())
-	if err := s.Start(); err == nil || !strings.Contains(err.Error(), "http.listen") {
+	if err := s.Start(); err == nil || !strings.HasSuffix(err.Error(), "; set http.listen (SECKILL_HTTP_LISTEN) to another address, or off") {
 		t.Errorf("start on a used port: %v", err)
 	}
 	for _, off := range []string{"", "off"} {

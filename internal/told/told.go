@@ -28,6 +28,8 @@ type Record struct {
 	Answer string `json:"answer"`
 	// OrderID is the accepted order's id, or that of the order that stood in the way (already_ordered).
 	OrderID string `json:"order_id,omitempty"`
+	// Cause says why the answer is Unknown: "connection refused", "http 502".
+	Cause string `json:"cause,omitempty"`
 
 	// Final is the last final status that the buyer read afterwards ("confirmed", "failed"); empty: none, or never asked.
 	Final       string `json:"final,omitempty"`

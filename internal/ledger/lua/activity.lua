@@ -2,7 +2,7 @@
 -- Reply: 0 not in Redis, 1 applied, 2 the item differs (it never changes once loaded), 3 nothing differs.
 local a = read_activity()
 if not a.exists then return 0 end
-if a.item and a.item ~= int(ARGV[3]) then return 2 end
+if a.item and a.item ~= ARGV[3] then return 2 end
 if a.state == 'recovering' then
   redis.call('HSET', KEYS[6], 'starts_at', ARGV[4], 'ends_at', ARGV[5], 'max_per_user', ARGV[6], 'next', ARGV[7])
   return 1

@@ -18,8 +18,14 @@ end
 local function int(s)
   if type(s) ~= 'string' or #s > 16 or not string.find(s, '^%d+$') then return nil end
   local n = tonumber(s)
-  if n > 9007199254740992 then return nil end
+  if n >= 9007199254740992 then return nil end -- from there on neighbours read alike
   return n
+end
+
+-- An id is only compared and handed on, as text: shops use all of BIGINT.
+local function id_text(s)
+  if type(s) ~= 'string' or #s > 19 or not string.find(s, '^[1-9]%d*$') then return nil end
+  return s
 end
 
 -- tostring() turns large numbers into 1e+15.
@@ -58,7 +64,7 @@ local function read_activity()
     a.problem = 'not loaded'
     return a
   end
-  a.item, a.starts, a.ends, a.max = int(h[1]), int(h[2]), int(h[3]), int(h[4])
+  a.item, a.starts, a.ends, a.max = id_text(h[1]), int(h[2]), int(h[3]), int(h[4])
   a.server, a.epoch, a.next = h[6], h[7], h[9]
   local s = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3]) -- a key of another type reads as missing
   a.stock, a.version, a.pending = int(s[1]), int(s[2]), int(s[3])
@@ -70,7 +76,7 @@ local function read_activity()
   elseif type(holders) ~= 'number' then
     a.problem = 'buyers: ' .. holders.err
   elseif not (a.item and a.starts and a.ends and a.max) then
-    a.problem = 'activity: a field is missing or not a number'
+    a.problem = 'activity: a field is missing or not a number in range'
   elseif not a.stock then
     a.problem = 'stock is missing or not a number'
   elseif not a.version then

@@ -16,7 +16,7 @@ if type(result) ~= 'string' then result = nil end
 local ttl = keep_ms(a, now, ARGV[7])
 
 if not entry then
-  if result and not string.find(result, '^FAILED\31released\31') then
+  if result and not string.find(result, '^FAILED\31released\31') and not string.find(result, '^FAILED\31refused\31') then
     return { is_final(result) and DECIDED or KEPT, str(now) }
   end
   -- The tombstone stops a copy of the reserve call that is still on its way.

@@ -87,7 +87,7 @@ local function judge(i)
   left = left - q
   taken = taken + q
   entries[#entries + 1] = id
-  entries[#entries + 1] = table.concat({ str(q), str(now), nonce, str(a.item), user, ARGV[at + 7] }, US)
+  entries[#entries + 1] = table.concat({ str(q), str(now), nonce, a.item, user, ARGV[at + 7] }, US)
   new_of_order[id] = #entries
   holders[#holders + 1] = user
   holders[#holders + 1] = id
@@ -95,7 +95,7 @@ local function judge(i)
   return RESERVED, ''
 end
 
-local out = { str(now), a.item and str(a.item) or '0' }
+local out = { str(now), a.item or '0' }
 for i = 1, n do
   local code, detail = judge(i)
   out[#out + 1] = code

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-mysql-org/go-mysql/canal"
 	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/schema"
 )
 
 // E48: every kind of integer, and nothing else.
@@ -39,6 +41,33 @@ func TestInteger(t *testing.T) {
 	} {
 		if got, err := integer(in); !errors.Is(err, errDoubt) {
 			t.Errorf("%T %v is taken for %d (%v)", in, in, got, err)
+		}
+	}
+}
+
+// The shop's ids are any that a BIGINT holds; what is larger is not ours, and no reason for doubt about the whole log.
+func TestKeys(t *testing.T) {
+	for _, n := range []int64{math.MinInt64, -1, 0, 1796011263608303617, math.MaxInt64} {
+		if got, err := key(n); err != nil || got != n {
+			t.Errorf("%d is %d, %v", n, got, err)
+		}
+	}
+	for _, c := range []struct {
+		before, after any
+		keys          int
+		there         bool
+	}{
+		{int64(-7), int64(-7), 2, true},
+		{int64(7), nil, 1, true}, // a minimal image
+		{uint64(math.MaxUint64), uint64(math.MaxUint64), 0, true},
+		{int64(7), uint64(math.MaxUint64), 1, true},
+		{nil, nil, 0, false},
+		{"7", "7", 0, false},
+	} {
+		event := &canal.RowsEvent{Table: &schema.Table{Columns: []schema.TableColumn{{Name: "item_id"}}}}
+		keys, there := keysOf("item_id", image{event, []any{c.before}}, image{event, []any{c.after}})
+		if len(keys) != c.keys || there != c.there {
+			t.Errorf("%v, %v: keys %v, there %v", c.before, c.after, keys, there)
 		}
 	}
 }

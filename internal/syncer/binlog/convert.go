@@ -9,13 +9,31 @@ import (
 // errDoubt is the kind of every error that says: this value is not known for certain, read the row from MySQL.
 var errDoubt = errors.New("in doubt")
 
+// errForeign is the kind of a doubt about a key that is there and that none of ours can have.
+var errForeign = fmt.Errorf("%w: does not fit in 63 bits", errDoubt)
+
 // maxInteger is the largest integer that Redis' scripts can hold exactly.
 const maxInteger = 1 << 53
 
-// integer reads a non-negative integer of whatever kind the binlog delivers for TINYINT to BIGINT, signed or not. nil (a
-// column that a minimal row image left out, or NULL), negative numbers, decimals, floats and text are doubts: none of them
-// is ever taken for 0.
+// integer reads a non-negative integer that Redis' scripts can count with: a stock, a version, a time, a quantity. Anything
+// else is a doubt, and never taken for 0.
 func integer(v any) (int64, error) {
+	n, err := key(v)
+	switch {
+	case err != nil:
+		return 0, err
+	case n < 0:
+		return 0, fmt.Errorf("%w: %d is negative", errDoubt, n)
+	case n > maxInteger:
+		return 0, fmt.Errorf("%w: %d is above 2^53", errDoubt, n)
+	}
+	return n, nil
+}
+
+// key reads an integer of whatever kind the binlog delivers for TINYINT to BIGINT, signed or not: the inventory is the shop's,
+// whose ids may be negative, or as large as a snowflake. nil (a column that a minimal row image left out, or NULL), decimals,
+// floats and text are doubts; what is too large for a BIGINT is errForeign.
+func key(v any) (int64, error) {
 	var n int64
 	switch x := v.(type) {
 	case int8:
@@ -36,24 +54,18 @@ func integer(v any) (int64, error) {
 		n = int64(x)
 	case uint64:
 		if x > math.MaxInt64 {
-			return 0, fmt.Errorf("%w: %d does not fit in 63 bits", errDoubt, x)
+			return 0, fmt.Errorf("%w: %d", errForeign, x)
 		}
 		n = int64(x)
 	case uint:
 		if uint64(x) > math.MaxInt64 {
-			return 0, fmt.Errorf("%w: %d does not fit in 63 bits", errDoubt, x)
+			return 0, fmt.Errorf("%w: %d", errForeign, x)
 		}
 		n = int64(x)
 	case nil:
 		return 0, fmt.Errorf("%w: NULL or not in the row image", errDoubt)
 	default:
 		return 0, fmt.Errorf("%w: %T is not an integer", errDoubt, v)
-	}
-	if n < 0 {
-		return 0, fmt.Errorf("%w: %d is negative", errDoubt, n)
-	}
-	if n > maxInteger {
-		return 0, fmt.Errorf("%w: %d is above 2^53", errDoubt, n)
 	}
 	return n, nil
 }

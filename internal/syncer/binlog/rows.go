@@ -1,7 +1,9 @@
 package binlog
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-mysql-org/go-mysql/canal"
 
@@ -31,6 +33,12 @@ type fields struct {
 
 func (f *fields) integer(column string) int64 {
 	n, err := integer(f.at(column))
+	f.note(column, err)
+	return n
+}
+
+func (f *fields) key(column string) int64 {
+	n, err := key(f.at(column))
 	f.note(column, err)
 	return n
 }
@@ -89,21 +97,24 @@ func deleted(e *canal.RowsEvent) bool { return e.Action == canal.DeleteAction }
 func (h *handler) inventory(before, after image) error {
 	t := h.stream.tables
 	f := fields{image: after}
-	item, version, stock := f.integer(t.Item), f.integer(t.Version), f.integer(t.Stock)
+	item, version, stock := f.key(t.Item), f.integer(t.Version), f.integer(t.Stock)
 	if f.err == nil {
 		if h.tx.Items == nil {
 			h.tx.Items = map[int64]Stock{}
 		}
 		h.tx.Items[item] = Stock{Version: version, Stock: stock, Deleted: deleted(after.event)}
-		if old, err := integer(before.at(t.Item)); err == nil && old != item {
+		if old, err := key(before.at(t.Item)); err == nil && old != item {
 			h.tx.Items[old] = Stock{Version: version, Deleted: true}
 		}
 		return nil
 	}
-	h.doubt(t.Inventory, f.err)
-	keys := integerKeys(t.Item, before, after)
-	if len(keys) == 0 {
+	keys, there := keysOf(t.Item, before, after)
+	if !there {
+		h.doubt(t.Inventory, f.err)
 		return fmt.Errorf("%w: a row of table %s without its key: %w", ErrLoadAgain, t.Inventory, f.err)
+	}
+	if slices.ContainsFunc(keys, h.sink.Sells) { // else it is the shop's own affair what stands in its row
+		h.doubt(t.Inventory, f.err)
 	}
 	for _, k := range keys {
 		delete(h.tx.Items, k)
@@ -114,8 +125,8 @@ func (h *handler) inventory(before, after image) error {
 
 func (h *handler) order(before, after image) error {
 	f := fields{image: after}
-	o := Order{Activity: f.integer("activity_id"), Outcome: ledger.Outcome{
-		Order: f.text("order_id"), User: f.text("user_id"), Item: f.integer("item_id"), Quantity: f.integer("quantity"),
+	o := Order{Activity: f.key("activity_id"), Outcome: ledger.Outcome{
+		Order: f.text("order_id"), User: f.text("user_id"), Item: f.key("item_id"), Quantity: f.integer("quantity"),
 		Status: order.Status(f.text("status")), Reason: f.optional("reason"),
 	}}
 	table := h.stream.tables.Orders
@@ -127,7 +138,7 @@ func (h *handler) order(before, after image) error {
 		}
 		h.tx.Orders = append(h.tx.Orders, o)
 		old := fields{image: before}
-		was := Order{Activity: old.integer("activity_id"), Outcome: ledger.Outcome{Order: old.text("order_id"), User: old.text("user_id")}}
+		was := Order{Activity: old.key("activity_id"), Outcome: ledger.Outcome{Order: old.text("order_id"), User: old.text("user_id")}}
 		if old.err == nil && (was.Activity != o.Activity || was.Order != o.Order || was.User != o.User) {
 			h.tx.Deleted = append(h.tx.Deleted, was)
 		}
@@ -150,14 +161,14 @@ func (h *handler) order(before, after image) error {
 func (h *handler) activity(before, after image) error {
 	f := fields{image: after}
 	a := ledger.Activity{
-		ID: f.integer("activity_id"), Item: f.integer("item_id"), Title: f.optional("title"),
+		ID: f.key("activity_id"), Item: f.key("item_id"), Title: f.optional("title"),
 		StartsAtMs: f.integer("starts_at_ms"), EndsAtMs: f.integer("ends_at_ms"), MaxPerUser: f.integer("max_per_user"),
 		State: ledger.State(f.text("state")),
 	}
 	table := h.stream.tables.Activity
 	if f.err == nil && !deleted(after.event) && (a.State == ledger.Open || a.State == ledger.Paused || a.State == ledger.Closed) {
 		h.tx.Activities = append(h.tx.Activities, a)
-		if old, err := integer(before.at("activity_id")); err == nil && old != a.ID {
+		if old, err := key(before.at("activity_id")); err == nil && old != a.ID {
 			h.tx.DoubtActivities = append(h.tx.DoubtActivities, old)
 		}
 		return nil
@@ -165,21 +176,22 @@ func (h *handler) activity(before, after image) error {
 	if f.err != nil {
 		h.doubt(table, f.err)
 	}
-	keys := integerKeys("activity_id", before, after)
-	if len(keys) == 0 {
+	keys, there := keysOf("activity_id", before, after)
+	if !there {
 		return fmt.Errorf("%w: a row of table %s without its key: %w", ErrLoadAgain, table, f.err)
 	}
 	h.tx.DoubtActivities = append(h.tx.DoubtActivities, keys...)
 	return nil
 }
 
-// integerKeys reads a key from either image; a minimal one has it in the first.
-func integerKeys(column string, before, after image) []int64 {
-	var keys []int64
+// keysOf reads a key from either image; a minimal one has it in the first. It may be there and be none that ours can have.
+func keysOf(column string, before, after image) (keys []int64, there bool) {
 	for _, i := range []image{before, after} {
-		if k, err := integer(i.at(column)); err == nil {
+		k, err := key(i.at(column))
+		if err == nil {
 			keys = append(keys, k)
 		}
+		there = there || err == nil || errors.Is(err, errForeign)
 	}
-	return keys
+	return keys, there
 }

@@ -64,6 +64,8 @@ type Sink interface {
 	Apply(ctx context.Context, t *Transaction) error
 	// Synced says that everything before p has been applied.
 	Synced(p Position)
+	// Sells says whether any activity sells an item: the inventory has the shop's other items too.
+	Sells(item int64) bool
 	// Doubt counts a row, or a table, that could not be trusted, with the reason.
 	Doubt(table string, why error)
 }

@@ -20,6 +20,7 @@ import (
 type Records interface {
 	Committed(ctx context.Context, group, topic string) (map[int32]int64, error)
 	HighWater(ctx context.Context, topic string) (map[int32]int64, error)
+	Oldest(ctx context.Context, topic string) (map[int32]int64, error)
 	OffsetsAt(ctx context.Context, topic string, t time.Time) (map[int32]int64, error)
 	Read(ctx context.Context, topic string, from, to map[int32]int64,
 		fn func(partition int32, offset int64, ts time.Time, key, value []byte) error) error
@@ -142,6 +143,11 @@ func (w *work) run(ctx context.Context) error {
 // stock compares at the version.
 func (w *work) stock(ctx context.Context) error {
 	stock, version, found, err := w.Store.Inventory(ctx, w.out.Item)
+	if errors.Is(err, store.ErrNoStock) {
+		w.out.Drift = true
+		w.out.alarm("the stock of item %d is NULL: nothing of it can be sold until the shop sets it to a number", w.out.Item)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -228,7 +234,7 @@ const lockBound = 200 * time.Millisecond
 // visible waits until every transaction that the binlog may have shown can be seen by a plain read.
 func (w *work) visible(ctx context.Context) error {
 	locked, err := w.Store.LockInventory(ctx, w.out.Item, lockBound)
-	if errors.Is(err, store.ErrNoInventory) {
+	if errors.Is(err, store.ErrNoInventory) || errors.Is(err, store.ErrNoStock) {
 		return nil
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/syncer/compare"
@@ -290,6 +292,39 @@ func TestCompareDuringASale(t *testing.T) {
 		t.Fatalf("stock %d, want %d", got, 5000-accepted)
 	}
 	testenv.Eventually(t, 10*time.Second, "lost settles to be swept", func() bool { return run(b, a, false).Ledger == 0 })
+	b.Equal(a)
+}
+
+// A partition whose records are all gone, and of which nothing was ever committed, holds the sweep up no longer.
+func TestSweepPassesRemovedRecords(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "u1", 1)
+	topic := b.Cfg.Kafka.Topics.Orders
+	ends, err := b.Admin.HighWater(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old(t, b, a)
+	if r := run(b, a, false); len(r.Repairs) != 0 || r.Waiting != 1 {
+		t.Fatalf("with its record in kafka: %+v", r)
+	}
+	cfg, err := b.Cfg.Kafka.Sarama()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Metadata.Full = true
+	admin, err := sarama.NewClusterAdmin(b.Cfg.Kafka.Brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.DeleteRecords(topic, ends); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(b, a, false); kinds(r) != "republished" {
+		t.Fatalf("%+v", r)
+	}
+	b.Land(true)
 	b.Equal(a)
 }
 

@@ -59,7 +59,8 @@ func (c *Comparer) proof(ctx context.Context, activities []ledger.Activity) (*pr
 }
 
 // landed is how far the workers have come, by what they say in Redis or by what they committed, whichever is further:
-// both are written only once MySQL and Redis are done.
+// both are written only once MySQL and Redis are done. What Kafka no longer has lands no more: of a partition that is empty
+// nothing may ever have been committed, or the commit may have expired with its records.
 func (c *Comparer) landed(ctx context.Context) (map[int32]int64, error) {
 	out, err := c.Records.Committed(ctx, c.Group, c.Topic)
 	if err != nil {
@@ -71,6 +72,13 @@ func (c *Comparer) landed(ctx context.Context) (map[int32]int64, error) {
 	}
 	for p, at := range told {
 		out[p] = max(out[p], at.Offset)
+	}
+	oldest, err := c.Records.Oldest(ctx, c.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("read where topic %s begins: %w", c.Topic, err)
+	}
+	for p, at := range oldest {
+		out[p] = max(out[p], at)
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -65,6 +66,9 @@ const lockBound = 200 * time.Millisecond
 
 // Synced implements binlog.Sink.
 func (a *Applier) Synced(p binlog.Position) { a.Tracker.Synced(p) }
+
+// Sells implements binlog.Sink.
+func (a *Applier) Sells(item int64) bool { return len(a.Directory.OfItem(item)) > 0 }
 
 // Doubt implements binlog.Sink.
 func (a *Applier) Doubt(table string, _ error) { a.Metrics.Doubt(table) }
@@ -186,10 +190,43 @@ func (a *Applier) activity(ctx context.Context, act ledger.Activity) error {
 	return nil
 }
 
+// ordered says that one of the orders is of an item.
+func ordered(orders map[int64][]ledger.Outcome, item int64) bool {
+	for _, out := range orders {
+		if slices.ContainsFunc(out, func(o ledger.Outcome) bool { return o.Item == item }) {
+			return true
+		}
+	}
+	return false
+}
+
+// unsellable closes the activities of an item whose stock is NULL: nobody knows how much may be sold. They are loaded once it
+// is a number again, and their orders with them; until then these must not be settled, for lack of the stock that includes
+// them.
+func (a *Applier) unsellable(item int64, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) {
+	delete(stocks, item)
+	for activity, out := range orders {
+		out = slices.DeleteFunc(slices.Clone(out), func(o ledger.Outcome) bool { return o.Item == item })
+		if orders[activity] = out; len(out) == 0 {
+			delete(orders, activity)
+		}
+	}
+	for _, activity := range a.Directory.OfItem(item) {
+		a.Log.Error("the stock of an item on sale is NULL in mysql: its sale is closed until the stock is a number",
+			zap.Int64("activity", activity), zap.Int64("item", item))
+		a.Directory.NeedsLoad(activity, fmt.Errorf("item %d: %w", item, store.ErrNoStock))
+	}
+}
+
 // resolve reads what the log left in doubt. The inventory is read under its lock, since the log shows a transaction before
 // others can see it: the lock is had only once it is visible.
 func (a *Applier) resolve(ctx context.Context, t *binlog.Transaction, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) error {
-	items := t.DoubtItems
+	var items []int64
+	for _, item := range t.DoubtItems {
+		if a.Sells(item) || ordered(orders, item) {
+			items = append(items, item)
+		}
+	}
 	if len(t.DoubtOrders) > 0 {
 		found, err := a.Store.OrdersWithActivity(ctx, t.DoubtOrders)
 		if err != nil {
@@ -208,6 +245,10 @@ func (a *Applier) resolve(ctx context.Context, t *binlog.Transaction, stocks map
 		locked, err := a.Store.LockInventory(ctx, item, lockBound)
 		if errors.Is(err, store.ErrNoInventory) {
 			a.Directory.NeedsCompare(0)
+			continue
+		}
+		if errors.Is(err, store.ErrNoStock) {
+			a.unsellable(item, stocks, orders)
 			continue
 		}
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
 )
 
 // table keeps the catalogue equal to MySQL's activity table.
@@ -60,9 +61,12 @@ func (t *term) publish(ctx context.Context) error {
 		have = &ledger.Catalogue{Activities: map[int64]ledger.Activity{}}
 	}
 	want := &ledger.Catalogue{Activities: map[int64]ledger.Activity{}, Timings: t.parts.Config.Timings()}
-	for _, a := range t.dir.Wanted(time.Now()) {
+	now := time.Now()
+	for _, a := range t.dir.Wanted(now) {
 		_, listed := have.Activities[a.ID]
-		if listed || missing || t.loads.wasTried(a.ID) { // a new one is loaded first: buyers hear 404 until then, not 503
+		// One that lies ahead is loaded first: as long as it is not listed its load knows that nobody can have bought, and is
+		// short. One that has begun has to be outwaited anyway, and its buyers shall hear 503 meanwhile, not 404.
+		if listed || missing || t.loads.wasTried(a.ID) || a.StartsAtMs <= now.UnixMilli() {
 			want.Activities[a.ID] = a
 		}
 	}
@@ -71,12 +75,12 @@ func (t *term) publish(ctx context.Context) error {
 		if _, wanted := want.Activities[id]; wanted {
 			continue
 		}
-		retire, err := t.mayRetire(ctx, a)
+		left, retire, err := t.mayRetire(ctx, a)
 		if err != nil {
 			return err
 		}
 		if !retire {
-			want.Activities[id] = a
+			want.Activities[id] = left
 			continue
 		}
 		over = append(over, a)
@@ -97,20 +101,30 @@ func (t *term) publish(ctx context.Context) error {
 	return t.retire(ctx, over)
 }
 
-// mayRetire says whether an activity that is over, or that MySQL no longer has, can be removed: nothing may be open.
-func (t *term) mayRetire(ctx context.Context, a ledger.Activity) (bool, error) {
+// mayRetire says whether an activity that is over, or that MySQL no longer has, can be removed: nothing may be open. Where it
+// cannot, left is what the catalogue shall say of it.
+func (t *term) mayRetire(ctx context.Context, a ledger.Activity) (left ledger.Activity, retire bool, err error) {
 	looks, err := t.parts.Ledger.Inspect(ctx, a.ID)
 	if err != nil {
-		return false, err
+		return a, false, err
 	}
 	look := looks[0]
 	if look.Exists && look.State != ledger.Closed && look.NowMs < look.Activity.EndsAtMs {
-		// Its row was deleted in the middle of the sale. Close it; what is open is settled as usual.
-		a.State = ledger.Closed
-		_, err := t.parts.Ledger.SetActivity(ctx, a)
-		return false, err
+		// Its row seems to have been deleted in the middle of the sale. The table may have been read before the row was written.
+		row, err := t.parts.Store.Activity(ctx, a.ID)
+		switch {
+		case err == nil:
+			a = row
+			t.dir.Changed(row)
+		case errors.Is(err, store.ErrNoActivity):
+			a.State = ledger.Closed // what is open is settled as usual
+		default:
+			return a, false, err
+		}
+		_, err = t.parts.Ledger.SetActivity(ctx, a)
+		return a, false, err
 	}
-	return look.LedgerLen == 0, nil
+	return a, look.LedgerLen == 0, nil
 }
 
 // retire removes keys. The catalogue comes first: were the keys gone and the activity listed, they would be loaded again.

@@ -89,7 +89,7 @@ func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, name string, value any, want string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s is %v: want %s", name, value, want))
+			errs = append(errs, fmt.Errorf("%s: %v: want %s", name, value, want))
 		}
 	}
 	check(c.ReserveDeadline >= 100*time.Millisecond, "reserve_deadline", c.ReserveDeadline, "at least 100ms")

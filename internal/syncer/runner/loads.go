@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/load"
 )
 
@@ -28,13 +29,16 @@ type loads struct {
 	failed  map[int64]int       // in a row
 	waiting map[int64]string    // for their item to be free
 	epochs  map[int64]string    // under which each was last seen loaded
+	told    map[int64]bool      // that it is closed
+	differs map[int64]difference
 	slots   chan struct{}
 	group   sync.WaitGroup
 }
 
 func (l *loads) init() {
 	l.running, l.tried, l.again = map[int64]bool{}, map[int64]bool{}, map[int64]time.Time{}
-	l.failed, l.waiting, l.epochs = map[int64]int{}, map[int64]string{}, map[int64]string{}
+	l.failed, l.waiting, l.epochs, l.told = map[int64]int{}, map[int64]string{}, map[int64]string{}, map[int64]bool{}
+	l.differs = map[int64]difference{}
 	l.slots = make(chan struct{}, parallelLoads)
 }
 
@@ -103,6 +107,19 @@ func (l *loads) loaded(id int64, epoch string) {
 	l.epochs[id] = epoch
 }
 
+// tell notes whether an activity is closed, and says whether that is news: it was not closed before.
+func (l *loads) tell(id int64, closed bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.told[id]
+	if closed {
+		l.told[id] = true
+	} else {
+		delete(l.told, id)
+	}
+	return closed && !was
+}
+
 // watch looks at the keys of every activity and loads what is not as it should be.
 func (t *term) watch(ctx context.Context) {
 	tick := time.NewTicker(t.parts.Config.WatchInterval)
@@ -135,14 +152,21 @@ func (t *term) watchOnce(ctx context.Context) error {
 		if doubt, suspected := t.dir.Suspect(a.ID); suspected && why == "" {
 			why = doubt
 		}
+		closed := why != "" && !t.loads.waitsForItem(a.ID)
+		if t.loads.tell(a.ID, closed) {
+			t.logClosed(a, why, look.NowMs)
+		}
 		if why == "" {
 			if t.loads.seen(a.ID, look.Epoch) {
 				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
 				t.dir.LoadedElsewhere(a.ID)
 			}
+			if err := t.mend(ctx, a, look); err != nil {
+				t.log.Warn("an activity in redis differs from its row and cannot be mended yet", zap.Int64("activity", a.ID), zap.Error(err))
+			}
 			continue
 		}
-		if !t.loads.waitsForItem(a.ID) {
+		if closed {
 			bad[a.ID] = why
 		}
 		if !look.Exists {
@@ -160,6 +184,92 @@ func (t *term) watchOnce(ctx context.Context) error {
 		text = append(text, fmt.Sprintf("%d (%s)", id, bad[id]))
 	}
 	return fmt.Errorf("activities closed until they are loaded: %s", strings.Join(text, ", "))
+}
+
+// difference is what Redis and the activity table say of one activity that is loaded.
+type difference struct {
+	have, want ledger.Activity
+	since      time.Time
+	told       bool
+}
+
+// onItsWay is how long a change may take to be seen in both: the binlog shows it to Redis before a reader of MySQL sees it.
+const onItsWay = 250 * time.Millisecond
+
+// lasting says whether a difference has lasted for longer than a change is on its way.
+func (l *loads) lasting(id int64, have, want ledger.Activity) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have == want {
+		delete(l.differs, id)
+		return false
+	}
+	d, there := l.differs[id]
+	if !there || d.have != have || d.want != want {
+		l.differs[id] = difference{have: have, want: want, since: time.Now()}
+		return false
+	}
+	return time.Since(d.since) >= onItsWay
+}
+
+// mended says whether it is news that a difference was mended. One that comes back at once is none.
+func (l *loads) mended(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.differs[id]
+	news := !d.told
+	d.told, d.since = true, time.Now()
+	l.differs[id] = d
+	return news
+}
+
+// mend makes a loaded activity what its row in MySQL says, where no event of the binlog will: a read of the table that was
+// late may have undone a change.
+func (t *term) mend(ctx context.Context, a ledger.Activity, look ledger.Snapshot) error {
+	have := inKeys(look.Activity, a)
+	have.State = look.State
+	if !t.loads.lasting(a.ID, have, a) {
+		return nil
+	}
+	row, err := t.parts.Store.Activity(ctx, a.ID)
+	if errors.Is(err, store.ErrNoActivity) {
+		kick(t.dir.look)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if row != a {
+		t.dir.Changed(row)
+	}
+	if have == inKeys(row, a) {
+		return nil
+	}
+	if _, err := t.parts.Ledger.SetActivity(ctx, row); err != nil {
+		return err
+	}
+	if t.loads.mended(a.ID) {
+		t.metrics.repairs.WithLabelValues("activity").Inc()
+		t.log.Warn("repaired: an activity in redis differed from its row in mysql", zap.Int64("activity", a.ID),
+			zap.Any("redis", have), zap.Any("mysql", row))
+	}
+	return nil
+}
+
+// inKeys is an activity with what its keys do not hold, the title, and what never changes there, taken from another.
+func inKeys(a, from ledger.Activity) ledger.Activity {
+	a.ID, a.Item, a.Title = from.ID, from.Item, from.Title
+	return a
+}
+
+// logClosed tells at once what buyers see already; what comes of the load is logged at its end.
+func (t *term) logClosed(a ledger.Activity, why string, nowMs int64) {
+	if nowMs < a.StartsAtMs || nowMs >= a.EndsAtMs || a.State != ledger.Open {
+		t.log.Info(fmt.Sprintf("activity %d, which sells nothing now, is loaded: %s", a.ID, why), zap.Int64("activity", a.ID))
+		return
+	}
+	takes := t.parts.Config.PublishBudget + t.parts.Config.ReserveDeadline
+	t.log.Warn(fmt.Sprintf("activity %d is closed: %s; loading it takes about %s", a.ID, why, takes), zap.Int64("activity", a.ID))
 }
 
 // problem says why an activity has to be loaded, "" if it has not.

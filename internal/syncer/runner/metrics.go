@@ -53,7 +53,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Help: "Rows or statements of the binlog that were not certain and were read from MySQL, or led to a load.",
 	}, []string{"table"})
 	m.repairs = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: ns, Subsystem: sub, Name: "repairs_total", Help: "Differences that a comparison mended.",
+		Namespace: ns, Subsystem: sub, Name: "repairs_total", Help: "Differences between MySQL and Redis that were mended.",
 	}, []string{"kind"})
 	if r != nil {
 		r.MustRegister(m.leader, m.activities, m.closed, m.lag, m.silence, m.lost, m.transactions, m.rows, m.loadAgain, m.loadsDone,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
 )
 
@@ -154,14 +155,18 @@ func (p *Parts) activityStatus(ctx context.Context, a ledger.Activity) (Activity
 	one.Redis = StockStatus{look.Stock, look.Version}
 	one.Pending, one.Ledger, one.Buyers = look.Pending, look.LedgerLen, look.BuyersLen
 	stock, version, found, err := p.Store.Inventory(ctx, a.Item)
-	if err != nil {
+	none := errors.Is(err, store.ErrNoStock)
+	if err != nil && !none {
 		return one, err
 	}
 	one.MySQL = StockStatus{stock, version}
 	if !found && one.Problem == "" {
 		one.Problem = "mysql has no inventory row"
 	}
-	if look.Loaded && found {
+	if none && one.Problem == "" {
+		one.Problem = "the item's stock is NULL in mysql"
+	}
+	if look.Loaded && found && !none {
 		one.Drift = look.Version > version || (look.Version == version && look.Stock != stock)
 	}
 	for cursor, n := uint64(0), 0; n < looked && look.LedgerLen > 0; {

@@ -1,0 +1,46 @@
+// Package cli is what the command lines of all programs have in common.
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Strict makes every command of a tree that only groups others refuse a name that it does not know. Left to itself cobra
+// shows the help and reports success, which a script takes for a change that was made.
+func Strict(root *cobra.Command) {
+	if !root.HasSubCommands() {
+		return
+	}
+	if !root.Runnable() {
+		root.Args = known
+		root.DisableFlagsInUseLine = true // its own are none but --help
+		root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+			// The flags behind a name that does not exist are not known either: the name is the mistake.
+			if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+				return known(cmd, args)
+			}
+			return err
+		})
+	}
+	for _, cmd := range root.Commands() {
+		Strict(cmd)
+	}
+}
+
+// known accepts no argument: one is a subcommand that does not exist.
+func known(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: did you mean %s? (%s --help)", args[0], strings.Join(near, " or "), cmd.CommandPath())
+	}
+	return fmt.Errorf("unknown command %q (%s --help shows those that there are)", args[0], cmd.CommandPath())
+}

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func tree(ran *bool) *cobra.Command {
+	root := &cobra.Command{Use: "gate", SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs}
+	group := &cobra.Command{Use: "activity", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { *ran = true; return nil }}
+	create.Flags().Int("item", 0, "")
+	group.AddCommand(create)
+	root.AddCommand(group)
+	Strict(root)
+	return root
+}
+
+func run(args ...string) (out string, ran bool, err error) {
+	root := tree(&ran)
+	var b bytes.Buffer
+	root.SetOut(&b)
+	root.SetErr(&b)
+	root.SetArgs(args)
+	err = root.Execute()
+	return b.String(), ran, err
+}
+
+// A name that does not exist is an error at every level, whatever follows it.
+func TestUnknownCommand(t *testing.T) {
+	for line, want := range map[string]string{
+		"foo":                      `unknown command "foo"`,
+		"activty":                  "did you mean activity?",
+		"activity crate":           `unknown command "crate": did you mean create?`,
+		"activity crate --item 42": `unknown command "crate"`,
+		"activity --item 42":       "unknown flag",
+		"activity create --itme 4": "unknown flag",
+	} {
+		if _, ran, err := run(strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) || ran {
+			t.Errorf("%s: %v, ran %v; want %s", line, err, ran, want)
+		}
+	}
+}
+
+func TestKnownCommand(t *testing.T) {
+	if _, ran, err := run("activity", "create", "--item", "42"); err != nil || !ran {
+		t.Errorf("%v, ran %v", err, ran)
+	}
+	for _, line := range []string{"", "activity", "activity --help"} {
+		if out, _, err := run(strings.Fields(line)...); err != nil || !strings.Contains(out, "create") && !strings.Contains(out, "activity") {
+			t.Errorf("%q: %v\n%s", line, err, out)
+		}
+	}
+}

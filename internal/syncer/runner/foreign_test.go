@@ -1,0 +1,101 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// Whatever stands in the rows of the shop's other items, the sales go on and the binlog is followed.
+func TestRowsOfOtherItems(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ ddl, item, stock string }{
+		"snowflake":            {"", "1796011263608303617", "5"},
+		"negative":             {"", "-1", "5"},
+		"beyond bigint":        {"ALTER TABLE inventory MODIFY item_id BIGINT UNSIGNED NOT NULL", "18446744073709551615", "5"},
+		"stock NULL":           {"ALTER TABLE inventory MODIFY stock BIGINT NULL", "5", "NULL"},
+		"stock of a snowflake": {"", "5", "1796011263608303617"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, synctest.Quiet)
+			if c.ddl != "" {
+				b.Exec(c.ddl)
+			}
+			a, _, _ := following(t, b, 10)
+			epoch := b.Look(a).Epoch
+			b.Exec("INSERT INTO inventory (item_id, stock) VALUES (" + c.item + ", " + c.stock + ")")
+			b.Exec("UPDATE inventory SET version = version + 1 WHERE item_id = " + c.item)
+			b.Restock(a, 3)
+			b.Exec("DELETE FROM inventory WHERE item_id = " + c.item)
+			b.Restock(a, 1)
+			testenv.Eventually(t, 5*time.Second, "the restock to reach redis", func() bool { return b.Look(a).Stock == 14 })
+			if s := b.Look(a); s.Epoch != epoch || !s.Loaded {
+				t.Errorf("the sale was closed by another item: %+v", s)
+			}
+		})
+	}
+}
+
+// A NULL stock of an item on sale closes that sale and no other, until it is a number.
+func TestNullStockOfAnItemOnSale(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	b.Exec("ALTER TABLE inventory MODIFY stock BIGINT NULL")
+	a, _, h := following(t, b, 10)
+	other := b.Activity(10)
+	epoch := b.Loaded(other, "").Epoch
+	b.Exec("UPDATE inventory SET stock = NULL WHERE item_id = ?", a.Item)
+	testenv.Eventually(t, 5*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Recovering })
+	b.Restock(other, 1)
+	testenv.Eventually(t, 5*time.Second, "a restock of another item", func() bool { return b.Look(other).Stock == 11 })
+	if s := b.Look(other); s.Epoch != epoch {
+		t.Errorf("the other sale was closed too: %+v", s)
+	}
+	b.Exec("UPDATE inventory SET stock = 4 WHERE item_id = ?", a.Item)
+	testenv.Eventually(t, 20*time.Second, "the sale to be open again", func() bool { s := b.Look(a); return s.Loaded && s.Stock == 4 })
+	b.Ready(h)
+}
+
+// What Redis has of a loaded activity is held against its row all the time: no event of the binlog undoes a late write.
+func TestKeysThatDifferFromTheRowAreMended(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, _ := following(t, b, 10)
+	epoch := b.Look(a).Epoch
+	stale := a
+	stale.State, stale.MaxPerUser, stale.EndsAtMs = ledger.Closed, a.MaxPerUser+1, a.EndsAtMs+1000
+	if _, err := b.Ledger.SetActivity(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, "the activity to be as in mysql", func() bool {
+		s := b.Look(a)
+		return s.State == a.State && s.Activity.MaxPerUser == a.MaxPerUser && s.Activity.EndsAtMs == a.EndsAtMs
+	})
+	if s := b.Look(a); s.Epoch != epoch {
+		t.Error("it was loaded again, which closes it")
+	}
+}
+
+// A sale whose row is deleted is closed, for the gateways too; when the row is there again it goes on.
+func TestDeletedRowOfASale(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, _ := following(t, b, 10)
+	b.MustReserve(a, "u", 1) // what is open keeps it from being retired
+	listed := func() ledger.State {
+		c, err := b.Ledger.Catalogue(t.Context())
+		if err != nil {
+			return ""
+		}
+		return c.Activities[a.ID].State
+	}
+	b.Exec("DELETE FROM activity WHERE activity_id = ?", a.ID)
+	testenv.Eventually(t, 5*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Closed && listed() == ledger.Closed })
+	b.Exec("INSERT INTO activity (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, ?, ?, ?, ?, 'open')",
+		a.ID, a.Item, a.Title, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser)
+	testenv.Eventually(t, 5*time.Second, "the sale to go on", func() bool { return b.Look(a).State == ledger.Open && listed() == ledger.Open })
+}

@@ -1,0 +1,83 @@
+package runner_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// A sale that Redis forgot is told of at once, not only when it is loaded again; and once.
+func TestAForgottenSaleIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.PublishBudget = 2 * time.Second; c.Horizon = 4 * time.Second })
+	p := *b.All
+	p.Log = zap.New(core)
+	loader := *p.Loader
+	loader.Log = p.Log
+	p.Loader = &loader
+	a := b.Activity(5)
+	_, h := b.SyncerOn(&p)
+	b.Ready(h)
+	epoch := b.Loaded(a, "").Epoch
+	seen := logs.Len()
+	b.Client().FlushAll(t.Context())
+	text := fmt.Sprintf("activity %d is closed: not in redis; loading it takes about 2.2s", a.ID)
+	testenv.Eventually(t, time.Second, "the syncer to say what buyers see", func() bool { return logs.FilterMessage(text).Len() > 0 })
+	if b.Look(a).Loaded {
+		t.Error("it was told only when it was over")
+	}
+	b.Loaded(a, epoch)
+	b.Ready(h)
+	var told int
+	for _, l := range logs.All()[seen:] {
+		if l.Message == text {
+			told++
+			if l.Level != zap.WarnLevel {
+				t.Errorf("%+v", l)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// A sale that has begun is listed while it is being loaded, so that its buyers hear 503 and not 404. One that lies ahead is
+// loaded first, which makes its load short.
+func TestWhenANewSaleIsListed(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.PublishBudget = 2 * time.Second; c.Horizon = 4 * time.Second })
+	_, h := b.Syncer()
+	b.Ready(h)
+	ahead := ledger.Activity{ID: testenv.ID(), Item: testenv.ID(), Title: "ahead", MaxPerUser: 1, State: ledger.Open}
+	ahead.StartsAtMs = time.Now().Add(time.Minute).UnixMilli()
+	ahead.EndsAtMs = ahead.StartsAtMs + 60_000
+	b.Create(ahead, 5)
+	made := time.Now()
+	testenv.Eventually(t, 5*time.Second, "the sale that lies ahead to be loaded", func() bool { return b.Look(ahead).Loaded })
+	if took := time.Since(made); took > 2*time.Second {
+		t.Errorf("the load took %s, as long as that of one that has begun", took)
+	}
+	begun := b.Activity(5)
+	testenv.Eventually(t, 5*time.Second, "the sale that has begun to be listed", func() bool {
+		c, err := b.Ledger.Catalogue(t.Context())
+		if err != nil {
+			return false
+		}
+		_, listed := c.Activities[begun.ID]
+		return listed
+	})
+	if b.Look(begun).Loaded {
+		t.Error("it was listed only when it was loaded")
+	}
+	b.Loaded(begun, "")
+}
