@@ -162,8 +162,17 @@ type timedConn struct {
 	stream *Stream
 }
 
+// SetReadDeadline of a connection that is closed already is no error: the library answers one by closing its side while its
+// reader still runs, which is a data race. The reader finds out by itself.
+func (c *timedConn) SetReadDeadline(t time.Time) error {
+	if err := c.Conn.SetReadDeadline(t); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 func (c *timedConn) Read(b []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.stream.cfg.ReadTimeout)); err != nil {
+	if err := c.Conn.SetReadDeadline(time.Now().Add(c.stream.cfg.ReadTimeout)); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Read(b)
