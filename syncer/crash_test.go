@@ -40,12 +40,14 @@ func TestKilledAtEveryStep(t *testing.T) {
 			a := b.Activity(100)
 			crash := point
 			port := testenv.FreePort(t)
+			topics := others(b)
 			url := fmt.Sprintf("http://127.0.0.1:%d/readyz", port)
 			command := func() *exec.Cmd {
 				cmd := exec.Command(bin, "run")
 				cmd.Env = append(os.Environ(),
 					"SECKILL_REDIS_ADDRS="+b.Server.Addr, "SECKILL_KAFKA_BROKERS="+strings.Join(b.Cfg.Kafka.Brokers, ","),
 					"SECKILL_KAFKA_TOPICS_ORDERS="+b.Cfg.Kafka.Topics.Orders, "SECKILL_KAFKA_GROUP="+b.Cfg.Kafka.Group,
+					"SECKILL_KAFKA_TOPICS_DEAD_LETTERS="+topics[0], "SECKILL_KAFKA_TOPICS_RESULTS="+topics[1],
 					"SECKILL_MYSQL_DSN="+b.Cfg.MySQL.DSN, fmt.Sprintf("SECKILL_HTTP_LISTEN=127.0.0.1:%d", port),
 					"SECKILL_RESERVE_DEADLINE=200ms", "SECKILL_PUBLISH_BUDGET=500ms", "SECKILL_HORIZON=1s", "SECKILL_COMPARE_INTERVAL=1h",
 					"SECKILL_LEASE_TTL=1s", "SECKILL_ACCEPT=replication,min_insync_replicas,dlq,results,topic", crashpoint.Env+"="+crash)
