@@ -283,13 +283,10 @@ func (b *Bench) Buy(a ledger.Activity, user string, quantity int64) *order.Order
 // Publish publishes an order, on a broker that many tests share: an unknown outcome is tried again, as the sweep would.
 func (b *Bench) Publish(o *order.Order) {
 	b.Helper()
-	var err error
-	for range 10 {
-		if _, err = b.Producer.Publish(b.Context(), o, nil); err == nil {
-			return
-		}
-	}
-	b.Fatal(err)
+	testenv.Eventually(b, 20*time.Second, "kafka to take the order", func() bool {
+		_, err := b.Producer.Publish(b.Context(), o, nil)
+		return err == nil
+	})
 }
 
 // Land plays the worker: it lands everything that Kafka has, settles in Redis where told to, and commits offsets.
