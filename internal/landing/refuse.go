@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/store"
@@ -57,6 +58,7 @@ func (l *Lander) refuse(ctx context.Context, r refusal) (released bool, err erro
 	}); err != nil {
 		return false, err
 	}
+	crashpoint.Here("after_dead_letter")
 	o := r.order
 	// What a row cannot do without. Any of the rest may be the very thing that is wrong.
 	readable := o != nil && order.ValidID(o.ID) && o.Activity > 0 && order.ValidUser(o.User) == nil
@@ -96,6 +98,7 @@ func (l *Lander) refuse(ctx context.Context, r refusal) (released bool, err erro
 	if err != nil {
 		return false, err
 	}
+	crashpoint.Here("after_record")
 	m := []message{{r.Record, &row}}
 	if err := l.settleOne(ctx, ledger.Settlement{
 		Activity: row.Activity, Source: ledger.FromWorker, Orders: []ledger.Outcome{outcome},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
 
@@ -84,6 +85,7 @@ func (l *Ledger) Settle(ctx context.Context, s Settlement) (Settled, error) {
 		if len(orders) == 0 || one.NotLoaded || one.Broken {
 			return all, nil
 		}
+		crashpoint.Here("mid_settle")
 	}
 }
 

@@ -128,6 +128,7 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 	if !found && len(p.fresh) > 0 {
 		return l, fmt.Errorf("%w: item %d in table %s", ErrNoInventory, b.item, s.cfg.Tables.Inventory)
 	}
+	crashpoint.Here("before_insert")
 	if err := x.insert(ctx, b, p); err != nil {
 		return l, err
 	}
@@ -154,6 +155,7 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 	if err := ctx.Err(); err != nil {
 		return Landing{}, err
 	}
+	crashpoint.Here("before_commit")
 	if err := x.commit(ctx); err != nil {
 		return Landing{}, err
 	}
