@@ -199,16 +199,7 @@ func TestUnpaidConfiguration(t *testing.T) {
 func TestUnpaidOrdersExpire(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, 2).sale(100)
-	f, err := os.OpenFile(d.config, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("unpaid: {window: 3s, every: 200ms, batch: 7}\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	d.configure("unpaid: {window: 3s, every: 200ms, batch: 7}")
 	if out := mustCommand(t, "config", "check", "--config", d.config); !strings.Contains(out, "run would start") {
 		t.Fatalf("config check:\n%s", out)
 	}

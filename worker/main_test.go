@@ -21,12 +21,14 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
+	"github.com/seckillgate/seckillgate/internal/invariant"
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/testenv"
+	"github.com/seckillgate/seckillgate/internal/told"
 )
 
 func TestMain(m *testing.M) {
@@ -150,6 +152,26 @@ func (d *deployment) sale(stock int64) *deployment {
 // accept reserves and publishes n orders of new buyers, as the gateway would, over all partitions.
 func (d *deployment) accept(n int) []*order.Order {
 	d.t.Helper()
+	orders := d.reserve(n)
+	var all sync.WaitGroup
+	for _, o := range orders {
+		all.Go(func() {
+			value, err := o.Encode()
+			if err == nil {
+				_, err = d.producer.Send(d.t.Context(), d.kafka.Topics.Orders, []byte(o.ID), value, nil)
+			}
+			if err != nil {
+				d.t.Errorf("publish: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	return orders
+}
+
+// reserve puts n orders of new buyers in the ledger, for one to three units each.
+func (d *deployment) reserve(n int) []*order.Order {
+	d.t.Helper()
 	orders := make([]*order.Order, n)
 	members := make([]ledger.Reservation, n)
 	for i := range orders {
@@ -157,7 +179,10 @@ func (d *deployment) accept(n int) []*order.Order {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		orders[i] = &order.Order{ID: id, Activity: d.activity, User: "buyer " + id, Item: d.item, Quantity: int64(i%3) + 1, CreatedAtMs: time.Now().UnixMilli()}
+		orders[i] = &order.Order{
+			V: order.SchemaVersion, ID: id, Activity: d.activity, User: "buyer " + id, Item: d.item, Quantity: int64(i%3) + 1,
+			CreatedAtMs: time.Now().UnixMilli(),
+		}
 		members[i] = ledger.Reservation{
 			Order: id, Nonce: id, User: orders[i].User, Quantity: orders[i].Quantity, NotAfterMs: time.Now().Add(time.Minute).UnixMilli(),
 		}
@@ -173,20 +198,15 @@ func (d *deployment) accept(n int) []*order.Order {
 			}
 		}
 	}
-	var all sync.WaitGroup
-	for _, o := range orders {
-		all.Go(func() {
-			value, err := o.Encode()
-			if err == nil {
-				_, err = d.producer.Send(d.t.Context(), d.kafka.Topics.Orders, []byte(o.ID), value, nil)
-			}
-			if err != nil {
-				d.t.Errorf("publish: %v", err)
-			}
-		})
-	}
-	all.Wait()
 	return orders
+}
+
+// configure adds lines to the worker's configuration file.
+func (d *deployment) configure(lines string) {
+	d.t.Helper()
+	if err := os.WriteFile(d.config, []byte(readFile(d.t, d.config)+lines+"\n"), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // done waits until the group has committed everything.
@@ -240,6 +260,22 @@ func (d *deployment) exact(stock int64, accepted []*order.Order) {
 		d.t.Errorf("sold %d of %d: mysql has %d (version %d), redis %d (version %d), pending %d, ledger %d",
 			sum, stock, m, version, s.Stock, s.Version, s.Pending, s.LedgerLen)
 	}
+}
+
+// check judges I1 to I4.
+func (d *deployment) check(units int64, records []told.Record) *invariant.Report {
+	d.t.Helper()
+	src := invariant.Sources{Ledger: d.ledger, Store: d.store, Kafka: d.admin, Topic: d.kafka.Topics.Orders, Group: d.kafka.Group}
+	r, err := invariant.Check(d.t.Context(), src, d.activity, records, invariant.Options{Units: units, ToldRecords: true}, time.Minute)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := r.Err(); err != nil {
+		var text strings.Builder
+		_ = r.Write(&text)
+		d.t.Errorf("%v\n%s", err, &text)
+	}
+	return r
 }
 
 // built is the binary with crash points, made once.
