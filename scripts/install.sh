@@ -20,6 +20,10 @@ for what in "$@"; do
 	case $what in
 	redis) need redis-server redis-server ;;
 	mysql)
+		if [[ ${MYSQL_SERVER:-mariadb} != mariadb ]]; then
+			"$root/scripts/database.sh" fetch >&2
+			continue
+		fi
 		# The core packages are the server without its start scripts: nothing is started behind our back.
 		need mariadbd mariadb-server-core mariadb-client-core
 		have mariadbd && need mariadb-install-db mariadb-server-core mariadb-client-core

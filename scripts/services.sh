@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Real Redis, MariaDB and Apache Kafka on free loopback ports, for tests and for trying things out.
+# Real Redis, MariaDB (or MySQL with MYSQL_SERVER=mysql) and Apache Kafka on free loopback ports, for tests and for trying things out.
 #
 #   scripts/services.sh start     starts what does not run yet and waits until each answers; addresses in .services/env
 #   scripts/services.sh stop      stops what `start` started, and nothing else; the data goes with it. Names (redis,
@@ -82,14 +82,8 @@ run_redis() {
 }
 
 run_mysql() {
-	[[ -d $dir/mysql/mysql ]] || "$root/scripts/mariadb-datadir.sh" "$dir/mysql"
-	# No socket file: a clone in a deep folder would exceed the length that the system allows for one.
-	# A server that starts deletes what looks like leftovers in its tmpdir: in /tmp, the live temporary tables of its neighbours.
-	launch mysql "$1" mariadbd --no-defaults --user="$(id -un)" --datadir="$dir/mysql" --tmpdir="$dir/mysql" --bind-address=127.0.0.1 --port="$1" --socket= \
-		--pid-file="$dir/mysql/mariadbd.pid" --skip-name-resolve --max-connections=500 \
-		--character-set-server=utf8mb4 --server-id=1 --log-bin=binlog --binlog-format=ROW --binlog-row-image=FULL \
-		--binlog-row-metadata=FULL --sync-binlog=1 --innodb-flush-log-at-trx-commit=1 \
-		--innodb-log-file-size=64M --innodb-buffer-pool-size=256M
+	[[ -d $dir/mysql/mysql ]] || "$root/scripts/database.sh" datadir "$dir/mysql"
+	launch mysql "$1" "$root/scripts/database.sh" run "$dir/mysql" "$1"
 }
 
 kafka_jvm=(-Xmx512m -Xms128m -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.showDateTime=true

@@ -258,7 +258,7 @@ func TestLandTellsOfContention(t *testing.T) {
 	if l := b.land(b.order("alone", 1)); l.Races != 0 {
 		t.Errorf("%d tries lost with nobody there", l.Races)
 	}
-	lock, err := b.LockInventory(t.Context(), b.item, 1500*time.Millisecond) // longer than one lock wait, shorter than two
+	lock, err := b.LockInventory(t.Context(), b.item, 2500*time.Millisecond) // longer than one lock wait, of which MySQL looks once a second, shorter than three
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,8 @@ func (s *Store) lockSchema(ctx context.Context, db *sql.DB) (unlock func(), err 
 		return nil, fmt.Errorf("connect to mysql: %w", err)
 	}
 	var got sql.NullInt64
-	err = c.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT('seckill_migrate_', MD5(CONCAT(DATABASE(), '.', ?))), ?)",
+	// A lock's name has at most 64 bytes. MySQL 9.6 has no MD5() any more.
+	err = c.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT('seckill_migrate_', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)), ?)",
 		s.cfg.Tables.Migrations, int(migrateLockWait/time.Second)).Scan(&got)
 	if err == nil && got.Int64 != 1 {
 		err = fmt.Errorf("another migrate has been at work for %s: see SHOW PROCESSLIST", migrateLockWait)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -61,7 +60,7 @@ func exec1(ctx context.Context, cfg *mysql.Config, query string) error {
 	return err
 }
 
-// MariaDB is a private mariadbd with a data directory of its own. Kill it, restart it, pause it: it is the test's own.
+// MariaDB is a private MariaDB or MySQL with a data directory of its own. Kill it, restart it, pause it: it is the test's own.
 type MariaDB struct {
 	*process
 
@@ -74,34 +73,22 @@ type MariaDB struct {
 	created map[string]bool
 }
 
-// StartMySQL starts a private mariadbd, durable and with a full row binlog as `make services` does it; args are options
-// as on its command line and override these. It is gone when the test ends.
+// StartMySQL starts a private server, durable and with a full row binlog as `make services` does it (scripts/database.sh):
+// MariaDB, or MySQL with MYSQL_SERVER=mysql in the environment. args are options as on its command line and override
+// these. It is gone when the test ends.
 func StartMySQL(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
 	m := &MariaDB{Dir: filepath.Join(t.TempDir(), "data"), created: map[string]bool{}}
-	if out, err := exec.Command(datadirScript(t), m.Dir).CombinedOutput(); err != nil {
-		t.Fatalf("make a MariaDB data directory: %v\n%s", err, out)
-	}
-	owner, err := user.Current()
-	if err != nil {
-		t.Fatalf("find out who runs the test: %v", err)
+	script := databaseScript(t)
+	if out, err := exec.Command(script, "datadir", m.Dir).CombinedOutput(); err != nil {
+		t.Fatalf("make a data directory: %v\n%s", err, out)
 	}
 	var port int
 	m.process = &process{
-		t: t, name: "mariadbd", log: filepath.Join(filepath.Dir(m.Dir), "log"),
+		t: t, name: "mysql", log: filepath.Join(filepath.Dir(m.Dir), "log"),
 		command: func() *exec.Cmd {
-			// No socket file: the folder of a test can be deeper than the system allows for one.
-			options := append([]string{
-				"--no-defaults", "--user=" + owner.Username, "--datadir=" + m.Dir, "--bind-address=127.0.0.1",
-				// A server that starts deletes the #sql files in its tmpdir, which in /tmp are those of its neighbours.
-				"--tmpdir=" + m.Dir,
-				"--port=" + strconv.Itoa(port), "--socket=", "--pid-file=" + filepath.Join(m.Dir, "mariadbd.pid"),
-				"--skip-name-resolve", "--character-set-server=utf8mb4", "--server-id=1",
-				"--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--binlog-row-metadata=FULL",
-				"--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
-				"--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M",
-			}, args...)
-			return exec.Command(sbin("mariadbd"), options...)
+			options := append([]string{"run", m.Dir, strconv.Itoa(port), "--innodb-buffer-pool-size=64M"}, args...)
+			return exec.Command(script, options...)
 		},
 		answers: func() error { return greetMySQL(m.Addr) },
 	}
@@ -147,31 +134,18 @@ func greetMySQL(addr string) error {
 	return nil
 }
 
-// sbin finds a server that Debian keeps off an ordinary user's PATH.
-func sbin(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin"} {
-		if path := filepath.Join(dir, name); isFile(path) {
-			return path
-		}
-	}
-	return name // the error of running it says that it is missing
-}
-
-func datadirScript(t testing.TB) string {
+func databaseScript(t testing.TB) string {
 	t.Helper()
 	wd, err := os.Getwd()
 	if err != nil {
 		t.Fatalf("get working directory: %v", err)
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
-		if script := filepath.Join(dir, "scripts", "mariadb-datadir.sh"); isFile(script) {
+		if script := filepath.Join(dir, "scripts", "database.sh"); isFile(script) {
 			return script
 		}
 		if dir == filepath.Dir(dir) {
-			t.Fatalf("find scripts/mariadb-datadir.sh: not in any folder above %s", wd)
+			t.Fatalf("find scripts/database.sh: not in any folder above %s", wd)
 		}
 	}
 }
