@@ -97,7 +97,7 @@ func (c *core) overview(now time.Time) overview {
 		o.Activities = append(o.Activities, activityOf(v))
 	}
 	o.Producer.OldestUnackedSec = c.producer.OldestUnacked().Seconds()
-	if err := c.ProducerHealth(); err != nil {
+	if err := c.producer.Healthy(); err != nil {
 		o.Producer.Error = err.Error()
 	} else {
 		o.Producer.Healthy = true

@@ -54,8 +54,8 @@ type Publisher interface {
 	// Publish sends an order and waits for the acknowledgement of all in-sync replicas. No copy of it may go out later than
 	// Options.PublishTakes after the call.
 	Publish(ctx context.Context, o *order.Order, headers map[string]string) (Ack, error)
-	// Healthy is nil, or why orders should not be taken now.
-	Healthy() error
+	// HealthyFor is nil, or why orders of an activity should not be taken now. It is asked for each request.
+	HealthyFor(activity int64) error
 }
 
 // Options of New; the zero value has the defaults.
@@ -213,6 +213,3 @@ func (e *Edge) Stats() Stats {
 		Republished: e.republished.Load(), FencedRefusals: e.fenced.Load(),
 	}
 }
-
-// ProducerHealth is the publisher's health, for the admin page.
-func (e *Edge) ProducerHealth() error { return e.pub.Healthy() }

@@ -40,7 +40,7 @@ type world struct {
 	mu sync.Mutex
 
 	reserves, releases, publishes []reply
-	healthy                       error
+	unhealthy                     map[int64]error // by activity
 	views                         map[string]ledger.View
 	mine                          ledger.View
 	landed                        map[int32]ledger.LandedAt
@@ -127,10 +127,10 @@ func (w *world) Publish(ctx context.Context, o *order.Order, _ map[string]string
 	return a.ack, pass(ctx, a)
 }
 
-func (w *world) Healthy() error {
+func (w *world) HealthyFor(activity int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.healthy
+	return w.unhealthy[activity]
 }
 
 func (w *world) NotAfter(_ context.Context, d time.Duration) (int64, error) {

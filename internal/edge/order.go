@@ -60,7 +60,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		})
 		return refuse(&r, Unavailable, CauseTimings)
 	}
-	if err := e.pub.Healthy(); err != nil {
+	if err := e.pub.HealthyFor(r.Activity); err != nil {
 		return refuse(&r, Unavailable, CauseProducer)
 	}
 	if ctx.Err() != nil { // nobody waits for the answer, and nothing has happened yet

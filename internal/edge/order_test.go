@@ -207,8 +207,12 @@ func TestOrder(t *testing.T) {
 			http:  503, reason: Unavailable, cause: CauseScript, counts: [3]int{1, 0, 1},
 		},
 		"E25 kafka not healthy": {
-			world: func(w *world) { w.healthy = errors.New("no leader") },
+			world: func(w *world) { w.unhealthy = map[int64]error{saleID: errors.New("no leader")} },
 			http:  503, reason: Unavailable, cause: CauseProducer,
+		},
+		"E25 kafka not healthy for another sale": {
+			world: func(w *world) { w.unhealthy = map[int64]error{saleID + 1: errors.New("no leader")} },
+			http:  202, status: order.Queued, cause: CausePublished, counts: [3]int{1, 1, 0},
 		},
 		"redis clock unknown": {
 			world: func(w *world) { w.reserves = nil },

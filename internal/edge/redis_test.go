@@ -41,7 +41,7 @@ func (p *topic) Publish(_ context.Context, o *order.Order, _ map[string]string) 
 	return Ack{Offset: int64(len(p.orders) - 1)}, nil
 }
 
-func (p *topic) Healthy() error { return nil }
+func (p *topic) HealthyFor(int64) error { return nil }
 
 func (p *topic) units() (units int64, distinct int) {
 	p.mu.Lock()
