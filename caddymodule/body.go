@@ -40,19 +40,19 @@ type body struct {
 func (b *body) Close() error { return nil }
 
 // readBody reads the body in full, unless an earlier handler has done so already. Nothing may be reserved before.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, edge.Reason) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, fault) {
 	if b, ok := r.Body.(*body); ok {
 		b.Reset(b.raw)
-		return b, edge.Accepted
+		return b, fault{}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return &body{}, edge.Accepted
+		return &body{}, fault{}
 	}
 	if limit == 0 {
 		limit = defaultMaxBody
 	}
 	if r.ContentLength > limit {
-		return nil, edge.TooLarge
+		return nil, fault{reason: edge.TooLarge}
 	}
 	rc := http.NewResponseController(w)
 	// Not every server can; Caddy's own timeouts stand in then.
@@ -63,16 +63,16 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, edge.
 	}
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)), int64(len(raw)) > limit:
-		return nil, edge.TooLarge
+		return nil, fault{reason: edge.TooLarge}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, bodyTimeout
+		return nil, fault{reason: bodyTimeout}
 	case err != nil: // cut off, or not as long as its Content-Length says
-		return nil, edge.BadRequest
+		return nil, malformed("the body ended early")
 	}
 	b := &body{raw: raw, contentType: r.Header.Get("Content-Type")}
 	b.Reset(raw)
 	r.Body = b
-	return b, edge.Accepted
+	return b, fault{}
 }
 
 func (b *body) parse() error {

@@ -341,7 +341,8 @@ func TestPlaceholders(t *testing.T) {
 		"seckill {\n user {header.X-User}\n}")
 	for _, c := range []struct{ path, want string }{
 		{"/seckill/1/orders", "queued 1 " + anOrder},
-		{"/seckill/2/orders", "sold_out  "},
+		{"/seckill/2/orders", "sold_out 2"},
+		{"/seckill/77/orders", "not_found"}, // who asks must not choose what stands in the log
 	} {
 		res := request(t, "POST", at+c.path, "", "X-User", "bob")
 		if got := res.header.Get("X-Seen"); strings.TrimSpace(got) != strings.TrimSpace(c.want) {

@@ -26,6 +26,7 @@ type Gate struct {
 	// The largest body, in bytes, that is read to find the activity in a field. Default: 4096.
 	MaxBody int64 `json:"max_body,omitempty"`
 
+	Refusals
 	shared *shared
 }
 
@@ -41,6 +42,9 @@ func (g *Gate) Provision(ctx caddy.Context) error {
 		return err
 	}
 	g.shared = app.shared
+	if err := g.provision(ctx); err != nil {
+		return err
+	}
 	return provisionSale(ctx, app, &g.Prefix, g.Activity, g.MaxBody)
 }
 
@@ -63,48 +67,53 @@ func provisionSale(ctx caddy.Context, app *App, prefix *string, activity *Value,
 
 // purchase finds out whether a request is a purchase, and of which activity. Where the activity has no source of its own
 // that is the contract's call, else every request that is not a read. The body is read only if the activity is in it.
-func purchase(w http.ResponseWriter, r *http.Request, prefix string, activity *Value, maxBody int64) (id int64, is bool, reason edge.Reason) {
+func purchase(w http.ResponseWriter, r *http.Request, prefix string, activity *Value, maxBody int64) (id int64, is bool, f fault) {
 	if activity == nil {
-		t := locate(prefix, r.URL.Path)
+		t := locate(prefix, r.URL)
 		if t.call != orders || r.Method != http.MethodPost {
-			return 0, false, edge.Accepted
+			return 0, false, fault{}
 		}
 		if id = parseActivity(t.activity); id == 0 {
-			return 0, true, edge.BadRequest
+			return 0, true, noActivity
 		}
-		return id, true, edge.Accepted
+		return id, true, fault{}
 	}
 	if isSafe(r.Method) {
-		return 0, false, edge.Accepted
+		return 0, false, fault{}
 	}
 	var b *body
 	if activity.fromBody() {
-		if b, reason = readBody(w, r, maxBody); reason != edge.Accepted {
-			return 0, true, reason
+		if b, f = readBody(w, r, maxBody); f.reason != edge.Accepted {
+			return 0, true, f
 		}
 	}
 	text, err := activity.get(r, b)
-	if err == nil {
-		id = parseActivity(text)
+	switch {
+	case err != nil:
+		return 0, true, malformed(detail(err))
+	case text == "":
+		return 0, true, malformed("the activity id is missing")
 	}
-	if id == 0 {
-		return 0, true, edge.BadRequest
+	if id = parseActivity(text); id == 0 {
+		return 0, true, noActivity
 	}
-	return id, true, edge.Accepted
+	return id, true, fault{}
 }
+
+var noActivity = malformed("the activity id is not a positive decimal integer")
 
 // ServeHTTP lets the request pass or refuses it.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	id, is, reason := purchase(w, r, g.Prefix, g.Activity, g.MaxBody)
+	id, is, bad := purchase(w, r, g.Prefix, g.Activity, g.MaxBody)
 	if !is {
 		return next.ServeHTTP(w, r)
 	}
-	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+	if bad.reason != edge.Accepted {
+		return g.refuse(w, r, bad)
 	}
 	b, err := g.shared.get()
 	if err != nil {
-		return refuse(w, r, edge.Unavailable, 0)
+		return g.refuse(w, r, unavailable)
 	}
 	v := b.Admit(id, r.Header.Get("Idempotency-Key"))
 	if v.Reason == gate.Pass {
@@ -114,7 +123,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	if v.Activity != nil {
 		f.activity = id
 	}
-	return f.write(w, r)
+	return g.write(w, r, f)
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
@@ -124,6 +133,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 //	    activity field <path>
 //	    prefix   <path>
 //	    max_body <size>
+//	    handle_errors
 //	}
 //
 // Without `activity` it guards the contract's own purchase call below the prefix.
@@ -141,6 +151,8 @@ func (g *Gate) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return true, o.prefix(&g.Prefix)
 		case "max_body":
 			return true, o.size(&g.MaxBody)
+		case "handle_errors":
+			return true, o.flag(&g.HandleErrors)
 		}
 		return false, nil
 	})

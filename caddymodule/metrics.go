@@ -80,8 +80,13 @@ const maxActivityLabels = 500
 // requestCounters keeps the counters at hand: looking one up by its labels costs more than the refusal that it counts.
 type requestCounters struct {
 	mu         sync.RWMutex
-	byKey      map[requestKey]prometheus.Counter
+	byKey      map[requestKey]requestCounter
 	activities map[int64]bool
+}
+
+type requestCounter struct {
+	prometheus.Counter
+	activity any // the id as a placeholder's value, boxed once; nil where there is none
 }
 
 type requestKey struct {
@@ -89,29 +94,32 @@ type requestKey struct {
 	outcome  edge.Reason
 }
 
-var counters = requestCounters{byKey: make(map[requestKey]prometheus.Counter), activities: make(map[int64]bool)}
+var counters = requestCounters{byKey: make(map[requestKey]requestCounter), activities: make(map[int64]bool)}
 
-// count counts a request. The activity is 0 unless it is known to exist.
-func (c *requestCounters) count(activity int64, outcome edge.Reason) {
+// count counts a request. The activity is 0 unless it is known to exist; it comes back as a placeholder's value.
+func (c *requestCounters) count(activity int64, outcome edge.Reason) any {
 	key := requestKey{activity, outcome}
 	c.mu.RLock()
-	counter := c.byKey[key]
+	counter, ok := c.byKey[key]
 	c.mu.RUnlock()
-	if counter == nil {
+	if !ok {
 		counter = c.add(key)
 	}
 	counter.Inc()
+	return counter.activity
 }
 
-func (c *requestCounters) add(key requestKey) prometheus.Counter {
+func (c *requestCounters) add(key requestKey) requestCounter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if counter := c.byKey[key]; counter != nil {
+	if counter, ok := c.byKey[key]; ok {
 		return counter
 	}
+	var activity any
 	label := ""
 	if key.activity != 0 {
 		label = strconv.FormatInt(key.activity, 10)
+		activity = label
 		if !c.activities[key.activity] && len(c.activities) >= maxActivityLabels {
 			label = "other"
 		} else {
@@ -122,17 +130,20 @@ func (c *requestCounters) add(key requestKey) prometheus.Counter {
 	if key.outcome == edge.Accepted {
 		outcome = "accepted"
 	}
-	counter := requests.WithLabelValues(label, outcome)
+	counter := requestCounter{requests.WithLabelValues(label, outcome), activity}
 	if label != "other" {
 		c.byKey[key] = counter
 	}
 	return counter
 }
 
-// note counts an outcome and sets the placeholders {seckill.outcome} and, where the caller has not, {seckill.activity}.
+// note counts an outcome and sets the placeholders {seckill.outcome} and, where the activity is known to exist,
+// {seckill.activity}.
 func note(r *http.Request, activity int64, reason edge.Reason, outcome any) {
-	counters.count(activity, reason)
 	repl := replacer(r)
+	if known := counters.count(activity, reason); known != nil {
+		repl.Set("seckill.activity", known)
+	}
 	repl.Set("seckill.outcome", outcome)
 	repl.Map(unset)
 }
@@ -141,7 +152,7 @@ func note(r *http.Request, activity int64, reason edge.Reason, outcome any) {
 // the like, which leave a placeholder that nobody knows as it is written.
 func unset(name string) (any, bool) {
 	switch name {
-	case "seckill.order_id", "seckill.activity":
+	case "seckill.order_id", "seckill.activity", "seckill.message", "seckill.detail", "seckill.starts_at", "seckill.status_url":
 		return "", true
 	}
 	return nil, false

@@ -42,6 +42,7 @@ type Orders struct {
 	// The path prefix of the contract's calls. Default: that of the seckill app.
 	Prefix string `json:"prefix,omitempty"`
 
+	Refusals
 	shared *shared
 	end    context.CancelFunc                  // ends streams and long-polls
 	atEnd  func(f func()) (forget func() bool) // has f called then
@@ -59,6 +60,9 @@ func (h *Orders) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.shared = app.shared
+	if err := h.provision(ctx); err != nil {
+		return err
+	}
 	if h.Prefix == "" {
 		h.Prefix = app.Prefix
 	}
@@ -106,22 +110,22 @@ func (h *Orders) Cleanup() error {
 
 // ServeHTTP answers reads.
 func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	t := locate(h.Prefix, r.URL.Path)
+	t := locate(h.Prefix, r.URL)
 	if t.call == elsewhere || r.Method == http.MethodOptions {
 		return next.ServeHTTP(w, r)
 	}
 	if t.call == unknown {
-		return refuse(w, r, edge.NotFound, 0)
+		return h.refuse(w, r, fault{reason: edge.NotFound})
 	}
 	if !t.call.takes(r.Method) {
-		return refusal{reason: methodNotAllowed, allow: t.call.allows()}.write(w, r)
+		return h.write(w, r, refusal{reason: methodNotAllowed, allow: t.call.allows()})
 	}
 	if t.call == orders {
 		return next.ServeHTTP(w, r)
 	}
 	activity := parseActivity(t.activity)
 	if activity == 0 {
-		return refuse(w, r, edge.BadRequest, 0)
+		return h.refuse(w, r, noActivity)
 	}
 	if t.call == view {
 		return h.view(w, r, activity)
@@ -129,22 +133,22 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	if h.ViewOnly {
 		return next.ServeHTTP(w, r)
 	}
-	user, reason := buyer(r, h.User, nil)
-	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+	user, bad := buyer(r, h.User, nil)
+	if bad.reason != edge.Accepted {
+		return h.refuse(w, r, bad)
 	}
 	if t.call == oneOrder && !order.ValidID(t.order) {
-		return refuse(w, r, edge.NotFound, 0)
+		return h.refuse(w, r, fault{reason: edge.NotFound})
 	}
 	b, err := h.shared.enter(&h.shared.waiting)
 	if err != nil {
-		return refuse(w, r, edge.Unavailable, 0)
+		return h.refuse(w, r, unavailable)
 	}
 	defer h.shared.waiting.leave()
 	q := edge.Query{Activity: activity, User: user, OrderID: t.order}
 	if t.call == mine {
 		if _, ok := h.wait(r); !ok { // it does not wait, but a value that the other call refuses is a mistake here too
-			return refuse(w, r, edge.BadRequest, 0)
+			return h.refuse(w, r, badWait)
 		}
 		v, reason := b.Mine(r.Context(), activity, user)
 		return h.status(w, r, v, reason)
@@ -154,7 +158,7 @@ func (h *Orders) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	wait, ok := h.wait(r)
 	if !ok {
-		return refuse(w, r, edge.BadRequest, 0)
+		return h.refuse(w, r, badWait)
 	}
 	if wait == 0 {
 		v, reason := b.Status(r.Context(), q)
@@ -178,13 +182,15 @@ func (h *Orders) untilShutdown(ctx context.Context) (context.Context, context.Ca
 
 func (h *Orders) status(w http.ResponseWriter, r *http.Request, v edge.OrderView, reason edge.Reason) error {
 	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+		return h.refuse(w, r, fault{reason: reason})
 	}
 	note(r, v.Activity, "status", "status")
 	replacer(r).Set("seckill.order_id", v.OrderID)
 	writeJSON(w, r, http.StatusOK, append(viewJSON(v), '\n'))
 	return nil
 }
+
+var badWait = malformed("wait is not a duration such as 20s, or a number of seconds")
 
 // wait reads ?wait=20s, or =20 for seconds.
 func (h *Orders) wait(r *http.Request) (time.Duration, bool) {
@@ -213,11 +219,11 @@ func (h *Orders) wait(r *http.Request) (time.Duration, bool) {
 func (h *Orders) view(w http.ResponseWriter, r *http.Request, activity int64) error {
 	b, err := h.shared.get()
 	if err != nil {
-		return refuse(w, r, edge.Unavailable, 0)
+		return h.refuse(w, r, unavailable)
 	}
 	v, reason := b.View(activity, time.Now())
 	if reason != gate.Pass {
-		return refuse(w, r, reason, 0)
+		return h.refuse(w, r, fault{reason: reason})
 	}
 	note(r, activity, "view", "view")
 	j := make([]byte, 0, 192)
@@ -240,6 +246,7 @@ func (h *Orders) view(w http.ResponseWriter, r *http.Request, activity int64) er
 //	    heartbeat <duration>
 //	    max_wait  <duration>
 //	    prefix    <path>
+//	    handle_errors
 //	}
 //
 // `user` is required, unless `view_only` is set.
@@ -268,6 +275,8 @@ func (h *Orders) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return true, o.duration(&h.MaxWait)
 		case "prefix":
 			return true, o.prefix(&h.Prefix)
+		case "handle_errors":
+			return true, o.flag(&h.HandleErrors)
 		}
 		return false, nil
 	})

@@ -3,9 +3,11 @@ package caddymodule
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/seckillgate/seckillgate/internal/payload"
 )
@@ -29,12 +31,16 @@ type target struct {
 	order    string
 }
 
-// locate parses a path literally: no cleaning, no case folding, no percent signs. What is not spelled exactly as the
-// contract has it is no call at all, so no second spelling of a path can slip past what stands in front of the first.
-func locate(prefix, path string) target {
-	rest, ok := strings.CutPrefix(path, prefix)
+// locate parses a path literally: no cleaning, no case folding, no percent signs where there is no need of one. What is not
+// spelled exactly as the contract has it is no call at all, so no second spelling of a path can slip past what stands in
+// front of the first.
+func locate(prefix string, u *url.URL) target {
+	rest, ok := strings.CutPrefix(u.Path, prefix)
 	if !ok || rest == "" || rest[0] != '/' {
 		return target{}
+	}
+	if u.RawPath != "" && u.EscapedPath() != (&url.URL{Path: u.Path}).EscapedPath() {
+		return target{call: unknown}
 	}
 	activity, rest, more := strings.Cut(rest[1:], "/")
 	if activity == "" {
@@ -58,6 +64,19 @@ func locate(prefix, path string) target {
 		t.call, t.order = oneOrder, order
 	}
 	return t
+}
+
+// stripped is what handle_path, uri strip_prefix and the like have taken from the front of the path that the client asked for.
+func stripped(r *http.Request) string {
+	asked, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	if !ok || asked.URL == nil {
+		return ""
+	}
+	front, ok := strings.CutSuffix(asked.URL.Path, r.URL.Path)
+	if !ok {
+		return ""
+	}
+	return front
 }
 
 // allows says which methods a call takes, for the Allow header.

@@ -70,8 +70,9 @@ type RateLimit struct {
 	// How many keys are remembered at most; when all are in use, new ones are refused. Default: 1000000.
 	MaxKeys int `json:"max_keys,omitempty"`
 
+	Refusals
 	key     template
-	empty   edge.Reason
+	empty   fault
 	limiter pooledLimiter
 	store   *clusterStore // scope cluster
 	fields  rateFields
@@ -102,6 +103,9 @@ func (RateLimit) CaddyModule() caddy.ModuleInfo {
 
 // Provision checks the configuration and finds the limiter's state of before a reload.
 func (l *RateLimit) Provision(ctx caddy.Context) error {
+	if err := l.provision(ctx); err != nil {
+		return err
+	}
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -112,7 +116,9 @@ func (l *RateLimit) Provision(ctx caddy.Context) error {
 	if l.Key != "" && l.key.constant() {
 		return fmt.Errorf("key %q has no placeholder: leave it out for one allowance for all requests", l.Key)
 	}
-	identity, err := json.Marshal(l)
+	counts := *l
+	counts.Refusals = Refusals{} // how it refuses says nothing of what it has counted
+	identity, err := json.Marshal(&counts)
 	if err != nil {
 		return err
 	}
@@ -170,9 +176,9 @@ func (l *RateLimit) check() error {
 	}
 	switch l.EmptyKey {
 	case 0, edge.HTTPStatus(edge.BadRequest):
-		l.empty = edge.BadRequest
+		l.empty = malformed("the request lacks what its rate limit goes by")
 	case edge.HTTPStatus(edge.NoUser):
-		l.empty = edge.NoUser
+		l.empty = fault{reason: edge.NoUser}
 	default:
 		return fmt.Errorf("empty_key %d: want 400 or 401", l.EmptyKey)
 	}
@@ -219,9 +225,9 @@ func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if key == "" && l.Key != "" {
 		if isEarly(r) {
 			// Before the handshake is complete Caddy does not vouch for the client's address. The client comes back at once.
-			return refuse(w, r, edge.TooEarly, 0)
+			return l.refuse(w, r, tooEarly)
 		}
-		return refuse(w, r, l.empty, 0)
+		return l.refuse(w, r, l.empty)
 	}
 	var res ratelimit.Result
 	if l.store != nil {
@@ -235,11 +241,11 @@ func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if res.OK {
 		return next.ServeHTTP(w, r)
 	}
-	return refusal{
+	return l.write(w, r, refusal{
 		reason: edge.RateLimited, retryAfter: res.RetryAfter, rate: &l.fields,
 		// One client comes back alone, but what all share is asked for by all again, and in the same moment.
 		crowd: l.Key == "" || res.Full || res.Local,
-	}.write(w, r)
+	})
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
@@ -256,6 +262,7 @@ func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 //	    fallback_divisor <n>
 //	    timeout          <duration>
 //	    max_keys         <n>
+//	    handle_errors
 //	}
 //
 // The algorithm is token_bucket, sliding_window or leaky_bucket. The rate is a number and a time, such as 10000/s, 5/m,
@@ -339,6 +346,8 @@ func (l *RateLimit) option(o *options, name string) (bool, error) {
 		return true, o.duration(&l.Timeout)
 	case "max_keys":
 		return true, o.count(&l.MaxKeys)
+	case "handle_errors":
+		return true, o.flag(&l.HandleErrors)
 	}
 	return false, nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/seckillgate/seckillgate/internal/edge"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
@@ -34,6 +36,7 @@ var reasons = []edge.Reason{
 type answer struct {
 	status  int
 	body    [2][]byte
+	text    [2]string
 	outcome any // the reason, boxed once
 }
 
@@ -49,6 +52,7 @@ var answers = sync.OnceValue(func() map[edge.Reason]*answer {
 			} else {
 				a.status, text = edge.HTTPStatus(reason), edge.Message(reason, lang)
 			}
+			a.text[lang] = text
 			b := append([]byte(`{"code":`), strconv.Itoa(a.status)...)
 			b = append(b, `,"reason":"`...)
 			b = append(b, reason...)
@@ -63,7 +67,8 @@ var answers = sync.OnceValue(func() map[edge.Reason]*answer {
 // refusal is a refusal with everything that its answer may need.
 type refusal struct {
 	reason     edge.Reason
-	activity   int64 // 0: not known, or not worth a label
+	detail     string // bad_request: what is wrong, in English
+	activity   int64  // 0: not known, or not worth a label
 	retryAfter time.Duration
 	startsAtMs int64  // not_started
 	orderID    string // already_ordered
@@ -74,20 +79,76 @@ type refusal struct {
 	crowd bool        // many others are refused in the same moment
 }
 
-// refuse answers with a refusal. It writes by itself: on a path that refuses millions, an error value that Caddy would turn
-// into an answer costs too much, and the answer is already known. It returns nil, for handlers to return.
-func refuse(w http.ResponseWriter, r *http.Request, reason edge.Reason, retryAfter time.Duration) error {
-	return refusal{reason: reason, retryAfter: retryAfter}.write(w, r)
+// fault is why a request is not let pass; the zero value is that there is nothing.
+type fault struct {
+	reason edge.Reason
+	detail string
 }
 
-func (f refusal) write(w http.ResponseWriter, r *http.Request) error {
+// malformed is a request that can never be answered, and why.
+func malformed(detail string) fault { return fault{edge.BadRequest, detail} }
+
+var (
+	tooEarly    = fault{reason: edge.TooEarly}
+	unavailable = fault{reason: edge.Unavailable}
+)
+
+// Refusals is how a handler refuses.
+type Refusals struct {
+	// Hand refusals to the error routes (`handle_errors`) in place of answering with JSON. They find the status in
+	// {err.status_code}, the reason in {err.message} and {seckill.outcome}, and Retry-After and the like are set already.
+	// Default: false.
+	HandleErrors bool `json:"handle_errors,omitempty"`
+}
+
+// refuse answers with a refusal, or gives it as an error. Either is for handlers to return.
+func (o Refusals) refuse(w http.ResponseWriter, r *http.Request, f fault) error {
+	return o.write(w, r, refusal{reason: f.reason, detail: f.detail})
+}
+
+// write is refuse with details. It writes by itself unless told otherwise: on a path that refuses millions, an error value that
+// Caddy would turn into an answer costs too much, and the answer is already known. It returns nil then.
+func (o Refusals) write(w http.ResponseWriter, r *http.Request, f refusal) error {
 	a := answers()[f.reason]
 	if a == nil {
 		a = answers()[edge.Unavailable]
 	}
 	note(r, f.activity, f.reason, a.outcome)
+	lang := edge.Negotiate(r.Header.Get("Accept-Language"))
+	if o.HandleErrors {
+		return f.asError(w, r, a, lang)
+	}
+	f.setHeaders(w.Header())
+	w.WriteHeader(a.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(f.withDetails(a.body[lang]))
+	}
+	return nil
+}
 
+// asError gives the refusal to Caddy's error routes: the headers are set, and what the body would say is in placeholders.
+func (f refusal) asError(w http.ResponseWriter, r *http.Request, a *answer, lang edge.Lang) error {
 	h := w.Header()
+	f.setHeaders(h)
+	delete(h, "Content-Type") // the error routes know what they send
+	repl := replacer(r)
+	repl.Set("seckill.message", a.text[lang])
+	repl.Set("seckill.detail", f.detail)
+	repl.Set("seckill.status_url", f.statusURL)
+	if f.reason == edge.NotStarted {
+		repl.Set("seckill.starts_at", f.startsAtMs)
+	}
+	// Not caddyhttp.Error: it asks for the call stack, which costs more than everything else here.
+	return caddyhttp.HandlerError{StatusCode: a.status, Err: refused(f.reason)}
+}
+
+// refused is a refusal as an error.
+type refused edge.Reason
+
+func (e refused) Error() string { return string(e) }
+
+// setHeaders sets what a refusal says in headers.
+func (f refusal) setHeaders(h http.Header) {
 	// One allocation for all values. They are made per answer, since other handlers may change header values in place.
 	v := [6]string{"application/json", "no-store"}
 	vals := v[:]
@@ -106,20 +167,15 @@ func (f refusal) write(w http.ResponseWriter, r *http.Request) error {
 		vals[3] = f.allow
 		h["Allow"] = vals[3:4:4]
 	}
-	body := a.body[edge.Negotiate(r.Header.Get("Accept-Language"))]
-	if f.reason == edge.NotStarted || f.orderID != "" {
-		body = f.withDetails(body)
-	}
-	w.WriteHeader(a.status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
-	}
-	return nil
 }
 
 const tail = "}\n"
 
+// withDetails gives the body with what only some refusals say.
 func (f refusal) withDetails(body []byte) []byte {
+	if f.reason != edge.NotStarted && f.orderID == "" && f.detail == "" {
+		return body
+	}
 	b := make([]byte, 0, len(body)+160)
 	b = append(b, body[:len(body)-len(tail)]...)
 	if f.reason == edge.NotStarted {
@@ -132,6 +188,10 @@ func (f refusal) withDetails(body []byte) []byte {
 		b = append(b, `,"status_url":`...)
 		b = append(b, quoted(f.statusURL)...)
 	}
+	if f.detail != "" {
+		b = append(b, `,"detail":`...)
+		b = append(b, quoted(f.detail)...)
+	}
 	return append(b, tail...)
 }
 
@@ -140,7 +200,7 @@ func needsRetryAfter(reason edge.Reason) bool {
 }
 
 // accept answers 202 for an order that stands.
-func accept(w http.ResponseWriter, r *http.Request, prefix string, out edge.Outcome) error {
+func accept(w http.ResponseWriter, r *http.Request, statusURL string, out edge.Outcome) error {
 	word := out.Status.Word()
 	note(r, out.Activity, edge.Accepted, word)
 	b := make([]byte, 0, 256)
@@ -153,14 +213,10 @@ func accept(w http.ResponseWriter, r *http.Request, prefix string, out edge.Outc
 		b = append(b, quoted(out.StatusReason)...)
 	}
 	b = append(b, `,"status_url":`...)
-	b = append(b, quoted(statusURL(prefix, out.Activity, out.OrderID))...)
+	b = append(b, quoted(statusURL)...)
 	b = append(b, '}', '\n')
 	writeJSON(w, r, http.StatusAccepted, b)
 	return nil
-}
-
-func statusURL(prefix string, activity int64, orderID string) string {
-	return prefix + "/" + strconv.FormatInt(activity, 10) + "/orders/" + orderID
 }
 
 // orderJSON is an order as its buyer sees it.

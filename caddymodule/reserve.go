@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +55,7 @@ type Reserve struct {
 	// The largest body, in bytes. Default: 4096.
 	MaxBody int64 `json:"max_body,omitempty"`
 
+	Refusals
 	shared *shared
 }
 
@@ -69,6 +71,9 @@ func (h *Reserve) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.shared = app.shared
+	if err := h.provision(ctx); err != nil {
+		return err
+	}
 	if err := provisionSale(ctx, app, &h.Prefix, h.Activity, h.MaxBody); err != nil {
 		return err
 	}
@@ -94,7 +99,7 @@ func (h *Reserve) Provision(ctx caddy.Context) error {
 
 // ServeHTTP reserves, or refuses, or hands on what is no purchase.
 func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	activity, is, reason := purchase(w, r, h.Prefix, h.Activity, h.MaxBody)
+	activity, is, bad := purchase(w, r, h.Prefix, h.Activity, h.MaxBody)
 	if !is {
 		if h.Pass {
 			stripHeaders(r)
@@ -102,34 +107,34 @@ func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	if isEarly(r) {
-		return refuse(w, r, edge.TooEarly, 0)
+		return h.refuse(w, r, tooEarly)
 	}
-	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+	if bad.reason != edge.Accepted {
+		return h.refuse(w, r, bad)
 	}
 	repl := replacer(r)
 	repl.Set("seckill.activity", strconv.FormatInt(activity, 10))
-	req, reason := h.request(w, r, activity)
-	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+	req, bad := h.request(w, r, activity)
+	if bad.reason != edge.Accepted {
+		return h.refuse(w, r, bad)
 	}
 	out := h.order(r, req)
 	if out.OrderID != "" {
 		repl.Set("seckill.order_id", out.OrderID)
 	}
 	if out.Reason != edge.Accepted {
-		f := refusal{reason: out.Reason, retryAfter: out.RetryAfter, startsAtMs: out.StartsAtMs}
+		f := refusal{reason: out.Reason, detail: out.Detail, retryAfter: out.RetryAfter, startsAtMs: out.StartsAtMs}
 		if isKnown(out.Reason) {
 			f.activity = activity
 		}
 		if out.Reason == edge.AlreadyOrdered && out.OrderID != "" {
-			f.orderID, f.statusURL = out.OrderID, statusURL(h.Prefix, activity, out.OrderID)
+			f.orderID, f.statusURL = out.OrderID, h.statusURL(r, activity, out.OrderID)
 		}
-		return f.write(w, r)
+		return h.write(w, r, f)
 	}
 	out.Activity = activity
 	if !h.Pass || !settled(out.Status) {
-		return accept(w, r, h.Prefix, out)
+		return accept(w, r, h.statusURL(r, activity, out.OrderID), out)
 	}
 	note(r, activity, edge.Accepted, out.Status.Word())
 	stripHeaders(r)
@@ -152,36 +157,46 @@ func (h *Reserve) order(r *http.Request, req edge.Request) edge.Outcome {
 	return b.Order(r.Context(), req)
 }
 
+// statusURL is where a client finds an order. Where the request asked by the contract's own path, and something in front has
+// stripped a part of that, the client has to ask with it again.
+func (h *Reserve) statusURL(r *http.Request, activity int64, orderID string) string {
+	prefix := h.Prefix
+	if h.Activity == nil {
+		prefix = stripped(r) + prefix
+	}
+	return (&url.URL{Path: prefix}).EscapedPath() + "/" + strconv.FormatInt(activity, 10) + "/orders/" + orderID
+}
+
 // request reads and checks everything that a purchase consists of.
-func (h *Reserve) request(w http.ResponseWriter, r *http.Request, activity int64) (edge.Request, edge.Reason) {
+func (h *Reserve) request(w http.ResponseWriter, r *http.Request, activity int64) (edge.Request, fault) {
 	req := edge.Request{Activity: activity, Quantity: 1, Window: time.Duration(h.UserWindow)}
 	if d, ok := caddyhttp.GetVar(r.Context(), windowVar).(time.Duration); ok {
 		req.Window = max(req.Window, d)
 	}
 	var b *body
-	var reason edge.Reason
+	var bad fault
 	if h.User.fromBody() {
-		if b, reason = readBody(w, r, h.MaxBody); reason != edge.Accepted {
-			return req, reason
+		if b, bad = readBody(w, r, h.MaxBody); bad.reason != edge.Accepted {
+			return req, bad
 		}
 	}
-	if req.User, reason = buyer(r, h.User, b); reason != edge.Accepted {
-		return req, reason
+	if req.User, bad = buyer(r, h.User, b); bad.reason != edge.Accepted {
+		return req, bad
 	}
 	if req.IdempotencyKey = r.Header.Get("Idempotency-Key"); !validKey(req.IdempotencyKey) {
-		return req, edge.BadRequest
+		return req, malformed(edge.DetailKey)
 	}
 	// Also where nothing of the body is asked for: a buyer whose body is still on its way must not hold a reservation.
-	if b, reason = readBody(w, r, h.MaxBody); reason != edge.Accepted {
-		return req, reason
+	if b, bad = readBody(w, r, h.MaxBody); bad.reason != edge.Accepted {
+		return req, bad
 	}
 	if err := h.details(r, b, &req); err != nil {
-		return req, edge.BadRequest
+		return req, malformed(detail(err))
 	}
 	if trace := r.Header.Get("Traceparent"); len(trace) == 55 {
 		req.Headers = map[string]string{"traceparent": trace}
 	}
-	return req, edge.Accepted
+	return req, fault{}
 }
 
 // details reads quantity and extra.
@@ -197,13 +212,10 @@ func (h *Reserve) details(r *http.Request, b *body, req *edge.Request) error {
 			return err
 		}
 		if text != "" {
-			if req.Quantity, err = payload.Integer(text); err != nil {
+			if req.Quantity, err = payload.Quantity(text); err != nil {
 				return err
 			}
 		}
-	}
-	if req.Quantity < 1 || req.Quantity > order.MaxQuantity {
-		return payload.ErrMalformed
 	}
 	if h.Extra != nil {
 		extra, err := b.json(h.Extra.Field)
@@ -213,6 +225,14 @@ func (h *Reserve) details(r *http.Request, b *body, req *edge.Request) error {
 		req.Extra = extra
 	}
 	return nil
+}
+
+// detail is what a body's error says to whoever writes the client.
+func detail(err error) string {
+	if e := new(payload.Error); errors.As(err, &e) {
+		return e.Text
+	}
+	return err.Error()
 }
 
 // isKnown says whether a refusal proves that the activity exists, so that its id may become a metric's label.
@@ -323,6 +343,7 @@ func isOwn(name string) bool {
 //	    pass
 //	    prefix      <path>
 //	    max_body    <size>
+//	    handle_errors
 //	}
 //
 // `user` is required. Without `activity` it takes the contract's own purchase call below the prefix. `respond`, the
@@ -361,6 +382,8 @@ func (h *Reserve) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return true, o.prefix(&h.Prefix)
 		case "max_body":
 			return true, o.size(&h.MaxBody)
+		case "handle_errors":
+			return true, o.flag(&h.HandleErrors)
 		}
 		return false, nil
 	})

@@ -22,6 +22,7 @@ type shortcut struct {
 	window  caddy.Duration
 	maxBody int64
 	follow  Orders // heartbeat and max_wait
+	refuse  Refusals
 }
 
 // parseShortcut sets up the whole chain below the prefix from Caddyfile tokens. Syntax:
@@ -37,6 +38,7 @@ type shortcut struct {
 //	    max_body     <size>
 //	    heartbeat    <duration>
 //	    max_wait     <duration>
+//	    handle_errors
 //	}
 //
 // `user` is required. `rate_limit` may be repeated; limits with a key are asked before those without, so that one client
@@ -133,6 +135,8 @@ func (s *shortcut) option(h httpcaddyfile.Helper, o *options, name string) (bool
 		return true, o.duration(&s.follow.Heartbeat)
 	case "max_wait":
 		return true, o.duration(&s.follow.MaxWait)
+	case "handle_errors":
+		return true, o.flag(&s.refuse.HandleErrors)
 	}
 	return false, nil
 }
@@ -156,16 +160,18 @@ func (s *shortcut) expand(h httpcaddyfile.Helper) (*caddyhttp.Subroute, error) {
 			caddyhttp.Route{MatcherSetsRaw: caddyhttp.RawMatcherSets{reads}, HandlersRaw: limits})
 	}
 	chain := []json.RawMessage{
-		handler("seckill_gate", Gate{Prefix: s.prefix}),
-		handler("seckill_orders", Orders{Prefix: s.prefix, ViewOnly: true}),
+		handler("seckill_gate", Gate{Prefix: s.prefix, Refusals: s.refuse}),
+		handler("seckill_orders", Orders{Prefix: s.prefix, ViewOnly: true, Refusals: s.refuse}),
 	}
 	if s.auth != nil {
 		chain = append(chain, handler("subroute", s.auth))
 	}
 	chain = append(chain,
-		handler("seckill_reserve", Reserve{Prefix: s.prefix, User: s.user, UserWindow: s.window, MaxBody: s.maxBody}),
+		handler("seckill_reserve", Reserve{
+			Prefix: s.prefix, User: s.user, UserWindow: s.window, MaxBody: s.maxBody, Refusals: s.refuse,
+		}),
 		handler("seckill_orders", Orders{
-			Prefix: s.prefix, User: s.user, Heartbeat: s.follow.Heartbeat, MaxWait: s.follow.MaxWait,
+			Prefix: s.prefix, User: s.user, Heartbeat: s.follow.Heartbeat, MaxWait: s.follow.MaxWait, Refusals: s.refuse,
 		}))
 	routes = append(routes, caddyhttp.Route{HandlersRaw: chain})
 	for _, w := range warnings {
@@ -182,6 +188,7 @@ func (s *shortcut) sortedLimits(h httpcaddyfile.Helper, handler func(string, any
 	}
 	limits := make([]limit, len(s.limits))
 	for i, l := range s.limits {
+		l.HandleErrors = l.HandleErrors || s.refuse.HandleErrors
 		limits[i] = limit{l.Key != "", handler("seckill_rate_limit", l)}
 	}
 	slices.SortFunc(limits, func(a, b limit) int {

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strconv"
@@ -68,6 +69,23 @@ func siblings(ctx caddy.Context) caddyhttp.RouteList {
 		}
 	}
 	return nil
+}
+
+// provision refuses to hand refusals to error routes where there are none: every client would get an empty answer.
+func (o Refusals) provision(ctx caddy.Context) error {
+	if !o.HandleErrors {
+		return nil
+	}
+	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || srv.Errors != nil && len(srv.Errors.Routes) > 0 {
+		return nil
+	}
+	for _, m := range ctx.Modules() {
+		if sub, ok := m.(*caddyhttp.Subroute); ok && sub.Errors != nil && len(sub.Errors.Routes) > 0 {
+			return nil
+		}
+	}
+	return errors.New("handle_errors is set, but this server has no error routes: add a handle_errors block to the site")
 }
 
 func pending(routes caddyhttp.RouteList) caddyhttp.RouteList {

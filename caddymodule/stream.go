@@ -25,7 +25,7 @@ func (h *Orders) stream(w http.ResponseWriter, r *http.Request, b backend, q edg
 	}
 	follow, reason := b.follow(q)
 	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+		return h.refuse(w, r, fault{reason: reason})
 	}
 	defer follow.Close()
 	ctx, cancel := h.untilShutdown(r.Context())
@@ -36,7 +36,7 @@ func (h *Orders) stream(w http.ResponseWriter, r *http.Request, b backend, q edg
 		v, changed, done, reason := follow.Next(ctx, time.Duration(h.Heartbeat))
 		if reason != edge.Accepted {
 			if !begun {
-				return refuse(w, r, reason, 0)
+				return h.refuse(w, r, fault{reason: reason})
 			}
 			return nil // the client reconnects and then hears it
 		}

@@ -42,6 +42,7 @@ type UserLimit struct {
 	// The largest body, in bytes, that is read to find activity or user in a field. Default: 4096.
 	MaxBody int64 `json:"max_body,omitempty"`
 
+	Refusals
 	shared *shared
 	folded bool
 }
@@ -58,6 +59,9 @@ func (u *UserLimit) Provision(ctx caddy.Context) error {
 		return err
 	}
 	u.shared = app.shared
+	if err := u.provision(ctx); err != nil {
+		return err
+	}
 	if err := provisionSale(ctx, app, &u.Prefix, u.Activity, u.MaxBody); err != nil {
 		return err
 	}
@@ -106,17 +110,17 @@ func provisionUser(ctx caddy.Context, user *Value) error {
 }
 
 // buyer resolves the user: nobody is 401, and what cannot be a user is 400.
-func buyer(r *http.Request, user *Value, b *body) (string, edge.Reason) {
+func buyer(r *http.Request, user *Value, b *body) (string, fault) {
 	id, err := user.get(r, b)
 	switch {
 	case err != nil:
-		return "", edge.BadRequest
+		return "", malformed(detail(err))
 	case id == "":
-		return "", edge.NoUser
+		return "", fault{reason: edge.NoUser}
 	case order.ValidUser(id) != nil:
-		return "", edge.BadRequest
+		return "", malformed(edge.DetailUser)
 	}
-	return id, edge.Accepted
+	return id, fault{}
 }
 
 // ServeHTTP lets the request pass or refuses it.
@@ -127,38 +131,38 @@ func (u *UserLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	var activity int64
 	if u.Scope == "" {
-		id, is, reason := purchase(w, r, u.Prefix, u.Activity, u.MaxBody)
+		id, is, bad := purchase(w, r, u.Prefix, u.Activity, u.MaxBody)
 		if !is {
 			return next.ServeHTTP(w, r)
 		}
-		if reason != edge.Accepted {
-			return refuse(w, r, reason, 0)
+		if bad.reason != edge.Accepted {
+			return u.refuse(w, r, bad)
 		}
 		activity = id
 	} else if r.Method == http.MethodOptions {
 		return next.ServeHTTP(w, r)
 	}
 	if isEarly(r) && !isSafe(r.Method) {
-		return refuse(w, r, edge.TooEarly, 0)
+		return u.refuse(w, r, tooEarly)
 	}
 	var b *body
 	if u.User.fromBody() {
-		var reason edge.Reason
-		if b, reason = readBody(w, r, u.MaxBody); reason != edge.Accepted {
-			return refuse(w, r, reason, 0)
+		var bad fault
+		if b, bad = readBody(w, r, u.MaxBody); bad.reason != edge.Accepted {
+			return u.refuse(w, r, bad)
 		}
 	}
-	user, reason := buyer(r, u.User, b)
-	if reason != edge.Accepted {
-		return refuse(w, r, reason, 0)
+	user, bad := buyer(r, u.User, b)
+	if bad.reason != edge.Accepted {
+		return u.refuse(w, r, bad)
 	}
 	free, rest, err := u.take(r, activity, user)
 	if err != nil {
 		// Whether the window was free is not known. Wrongly refusing is better than letting through.
-		return refuse(w, r, edge.Unavailable, 0)
+		return u.refuse(w, r, unavailable)
 	}
 	if !free {
-		return refuse(w, r, edge.TooFrequent, rest)
+		return u.write(w, r, refusal{reason: edge.TooFrequent, retryAfter: rest})
 	}
 	return next.ServeHTTP(w, r)
 }
@@ -186,6 +190,7 @@ func (u *UserLimit) take(r *http.Request, activity int64, user string) (bool, ti
 //	    scope    <name>
 //	    prefix   <path>
 //	    max_body <size>
+//	    handle_errors
 //	}
 //
 // The window is a duration such as 5s. Without `activity` and `scope` it guards the contract's own purchase call below the
@@ -217,6 +222,8 @@ func (u *UserLimit) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return true, o.prefix(&u.Prefix)
 		case "max_body":
 			return true, o.size(&u.MaxBody)
+		case "handle_errors":
+			return true, o.flag(&u.HandleErrors)
 		}
 		return false, nil
 	})

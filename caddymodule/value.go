@@ -165,7 +165,7 @@ func checkPlaceholder(name string, log *zap.Logger) error {
 	case name == "":
 		return errors.New("placeholder {} has no name")
 	case first == "seckill":
-		if rest != "order_id" && rest != "outcome" && rest != "activity" {
+		if _, ok := unset(name); !ok && rest != "outcome" {
 			return err
 		}
 	case first == "system" || first == "time":

@@ -49,8 +49,10 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 			StartsAtMs: v.StartsAtMs, RetryAfter: v.RetryAfter,
 		}
 	}
-	if reason := validate(&r, v.Activity.MaxPerUser); reason != Accepted {
-		return refuse(&r, reason, CauseInput)
+	if reason, detail := validate(&r, v.Activity.MaxPerUser); reason != Accepted {
+		o := refuse(&r, reason, CauseInput)
+		o.Detail = detail
+		return o
 	}
 	t := &task{Request: r, timings: e.gate.Timings(), item: v.Activity.Item}
 	if e.o.PublishTakes >= t.publishBudget() {
@@ -161,6 +163,9 @@ func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.
 	default:
 		o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
 		o.StartsAtMs = d.StartsAtMs // not started
+		if o.Reason == BadRequest {
+			o.Detail = DetailQuantity
+		}
 		if o.Reason == TooFrequent {
 			o.RetryAfter = d.RetryAfter
 		}

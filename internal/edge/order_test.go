@@ -250,6 +250,9 @@ func TestOrder(t *testing.T) {
 				began := time.Now()
 				o := e.Order(t.Context(), r)
 				took := time.Since(began)
+				if (o.Detail != "") != (o.Reason == BadRequest) {
+					t.Errorf("a bad request, and nothing else, says what is wrong: %+v", o)
+				}
 				if o.HTTP != c.http || o.Reason != c.reason || o.Status != c.status || o.Cause != c.cause {
 					t.Errorf("got %+v", o)
 				}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ type Request struct {
 type Outcome struct {
 	HTTP         int
 	Reason       Reason
+	Detail       string // BadRequest: what is wrong
 	Activity     int64
 	OrderID      string       // accepted, and AlreadyOrdered
 	Status       order.Status // accepted: Queued, Processing, or what became of an earlier order
@@ -65,23 +67,36 @@ func orderID(r *Request, attempt int) (string, error) {
 	return order.NewID()
 }
 
-// validate checks everything that a buyer sent, and puts extra into the compact form that the ledger takes.
-func validate(r *Request, maxPerUser int64) Reason {
-	if r.User == "" {
-		return NoUser
-	}
-	if order.ValidUser(r.User) != nil || !validKey(r.IdempotencyKey) || r.Window < 0 {
-		return BadRequest
-	}
-	if r.Quantity < 1 || r.Quantity > order.MaxQuantity || r.Quantity > maxPerUser {
-		return BadRequest
+// What is wrong with a request that is refused as BadRequest, for whoever writes the client. No text repeats what the client
+// sent, beyond numbers.
+const (
+	DetailUser     = "the user id is not 1 to 128 bytes of UTF-8 without control characters and without blanks at either end"
+	DetailKey      = "the Idempotency-Key is not at most 64 printable characters"
+	DetailQuantity = "the quantity is more than one order of this sale may have"
+	DetailExtra    = "extra is not one JSON value of at most 1024 bytes"
+)
+
+// validate checks everything that a buyer sent, and puts extra into the compact form that the ledger takes. For a bad
+// request it says what is wrong.
+func validate(r *Request, maxPerUser int64) (reason Reason, detail string) {
+	switch {
+	case r.User == "":
+		return NoUser, ""
+	case order.ValidUser(r.User) != nil:
+		return BadRequest, DetailUser
+	case !validKey(r.IdempotencyKey):
+		return BadRequest, DetailKey
+	case r.Window < 0:
+		return BadRequest, fmt.Sprintf("the user window is %v", r.Window)
+	case r.Quantity < 1 || r.Quantity > order.MaxQuantity || r.Quantity > maxPerUser:
+		return BadRequest, fmt.Sprintf("the quantity is %d, but one order of this sale may have 1 to %d", r.Quantity, maxPerUser)
 	}
 	extra, err := order.CompactExtra(r.Extra)
 	if err != nil {
-		return BadRequest
+		return BadRequest, DetailExtra
 	}
 	r.Extra = extra
-	return Accepted
+	return Accepted, ""
 }
 
 func validKey(key string) bool {

@@ -386,7 +386,7 @@ func FuzzValidate(f *testing.F) {
 	f.Add("u1 ", "\x00", int64(-1), []byte(`{`))
 	f.Fuzz(func(t *testing.T, user, key string, quantity int64, extra []byte) {
 		r := Request{Activity: 1, User: user, IdempotencyKey: key, Quantity: quantity, Extra: extra}
-		if validate(&r, 5) != Accepted {
+		if reason, _ := validate(&r, 5); reason != Accepted {
 			return
 		}
 		id, err := orderID(&r, 0)

@@ -18,6 +18,36 @@ import (
 // ErrMalformed is the kind of every error of this package: the buyer sent something that can never become an order.
 var ErrMalformed = errors.New("malformed body")
 
+// Error is every error of this package.
+type Error struct {
+	// Text says what is wrong, for whoever writes the client.
+	Text string
+}
+
+func malformed(format string, a ...any) error { return &Error{fmt.Sprintf(format, a...)} }
+
+// Error implements error.
+func (e *Error) Error() string { return ErrMalformed.Error() + ": " + e.Text }
+
+// Is makes it an ErrMalformed.
+func (e *Error) Is(target error) bool { return target == ErrMalformed }
+
+// notJSON says where a document breaks off, or which field has the wrong type.
+func notJSON(err error) error {
+	if typed := new(json.UnmarshalTypeError); errors.As(err, &typed) && typed.Field != "" {
+		return malformed("field %s is not an integer", typed.Field)
+	}
+	return malformed("the body is not JSON: %v", err)
+}
+
+func badExtra() error {
+	return malformed("extra is not one JSON value of at most %d bytes", order.MaxExtraBytes)
+}
+
+func badQuantity() error {
+	return malformed("the quantity is not an integer from 1 to %d", order.MaxQuantity)
+}
+
 // Order is the body of the contract's own purchase call. Both fields are optional.
 type Order struct {
 	Quantity int64           // default 1
@@ -41,11 +71,11 @@ func ParseOrder(contentType string, raw []byte) (Order, error) {
 		Extra    json.RawMessage `json:"extra"`
 	}
 	if raw[0] != '{' {
-		return o, fmt.Errorf("%w: want a JSON object", ErrMalformed)
+		return o, malformed("the body is no JSON object")
 	}
 	// Into *int64, encoding/json takes integers only: neither 1.0 nor "1" nor 1e0.
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return o, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return o, notJSON(err)
 	}
 	if doc.Quantity != nil {
 		o.Quantity = *doc.Quantity
@@ -60,10 +90,10 @@ func parseOrderForm(raw []byte) (Order, error) {
 	o := Order{Quantity: 1}
 	form, err := url.ParseQuery(string(raw))
 	if err != nil {
-		return o, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return o, notForm()
 	}
 	if form.Has("quantity") {
-		if o.Quantity, err = Integer(form.Get("quantity")); err != nil {
+		if o.Quantity, err = Quantity(form.Get("quantity")); err != nil {
 			return o, err
 		}
 	}
@@ -73,13 +103,15 @@ func parseOrderForm(raw []byte) (Order, error) {
 	return checked(o)
 }
 
+func notForm() error { return malformed("the body is not a form: an escape in it is broken") }
+
 func checked(o Order) (Order, error) {
 	if o.Quantity < 1 || o.Quantity > order.MaxQuantity {
-		return o, fmt.Errorf("%w: quantity %d, want 1 to %d", ErrMalformed, o.Quantity, order.MaxQuantity)
+		return o, badQuantity()
 	}
 	extra, err := order.CompactExtra(o.Extra)
 	if err != nil {
-		return o, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return o, badExtra()
 	}
 	o.Extra = extra
 	return o, nil
@@ -100,7 +132,7 @@ func ParseFields(contentType string, raw []byte) (Fields, error) {
 	if isForm(contentType) && raw[0] != '{' && raw[0] != '[' {
 		form, err := url.ParseQuery(string(raw))
 		if err != nil {
-			return Fields{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+			return Fields{}, notForm()
 		}
 		return Fields{form: form}, nil
 	}
@@ -108,10 +140,10 @@ func ParseFields(contentType string, raw []byte) (Fields, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber() // an id above 2^53 must not pass through a float
 	if err := dec.Decode(&doc); err != nil {
-		return Fields{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return Fields{}, notJSON(err)
 	}
 	if dec.More() {
-		return Fields{}, fmt.Errorf("%w: more than one JSON value", ErrMalformed)
+		return Fields{}, malformed("the body is more than one JSON value")
 	}
 	return Fields{doc: doc}, nil
 }
@@ -130,7 +162,7 @@ func (f Fields) Text(path string) (string, error) {
 	case json.Number:
 		return v.String(), nil
 	default:
-		return "", fmt.Errorf("%w: field %s is neither a string nor a number", ErrMalformed, path)
+		return "", malformed("field %s is neither a string nor a number", path)
 	}
 }
 
@@ -153,11 +185,11 @@ func (f Fields) JSON(path string) (json.RawMessage, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, badExtra()
 	}
 	raw, err := order.CompactExtra(bytes.TrimSpace(b.Bytes()))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, badExtra()
 	}
 	return raw, nil
 }
@@ -182,20 +214,29 @@ func walk(v any, path string) any {
 	return v
 }
 
+// Quantity reads a quantity, as far as its bounds are known without the sale.
+func Quantity(s string) (int64, error) {
+	n, err := Integer(s)
+	if err != nil || n < 1 || n > order.MaxQuantity {
+		return n, badQuantity()
+	}
+	return n, nil
+}
+
 // Integer reads a plain decimal integer, in the one form that has no second spelling: no sign, no leading zero, no blank.
 func Integer(s string) (int64, error) {
 	if s == "" || len(s) > 19 || (s[0] == '0' && len(s) > 1) {
-		return 0, fmt.Errorf("%w: want a decimal integer", ErrMalformed)
+		return 0, malformed("want a decimal integer")
 	}
 	var n int64
 	for i := range len(s) {
 		c := s[i]
 		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%w: want a decimal integer", ErrMalformed)
+			return 0, malformed("want a decimal integer")
 		}
 		n = n*10 + int64(c-'0')
 		if n < 0 {
-			return 0, fmt.Errorf("%w: integer is too large", ErrMalformed)
+			return 0, malformed("the integer is too large")
 		}
 	}
 	return n, nil
@@ -205,7 +246,7 @@ func Integer(s string) (int64, error) {
 func Activity(s string) (int64, error) {
 	n, err := Integer(s)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: activity 0, want a positive integer", ErrMalformed)
+		err = malformed("an activity is a positive integer, not 0")
 	}
 	return n, err
 }
