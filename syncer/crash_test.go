@@ -31,7 +31,7 @@ func build(t *testing.T) string {
 
 // E49: the process dies between applying a row and keeping the position, and between two positions. The next one repeats
 // and never skips.
-func TestKilledAtEveryStep(t *testing.T) {
+func TestE49KilledAtEveryStep(t *testing.T) {
 	bin := build(t)
 	for _, point := range []string{"after_row:1", "after_row:4", "before_save_position:2", "before_save_position:4"} {
 		t.Run(strings.ReplaceAll(point, ":", "_"), func(t *testing.T) {

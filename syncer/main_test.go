@@ -246,7 +246,7 @@ func TestCommandsWithoutADaemon(t *testing.T) {
 }
 
 // E13: a Redis that may evict keys is refused, with the remedy.
-func TestEvictionIsRefused(t *testing.T) {
+func TestE13EvictionIsRefused(t *testing.T) {
 	b := synctest.New(t)
 	b.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
 	if out, err := command(t, b, "", "config", "check"); err == nil || !strings.Contains(err.Error(), "noeviction") {

@@ -12,7 +12,7 @@ import (
 )
 
 // E48: every kind of integer, and nothing else.
-func TestInteger(t *testing.T) {
+func TestE48Integer(t *testing.T) {
 	for _, c := range []struct {
 		in   any
 		want int64

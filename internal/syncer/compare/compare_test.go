@@ -111,7 +111,7 @@ func dropTriggers(b *synctest.Bench) {
 }
 
 // E103: MySQL loses its last commits. Redis follows it, an alarm stands until the orders are landed again.
-func TestMySQLLosesCommits(t *testing.T) {
+func TestE103MySQLLosesCommits(t *testing.T) {
 	b, a := sale(t, 10)
 	b.Buy(a, "kept", 1)
 	b.Land(true)
@@ -175,7 +175,7 @@ func TestBuyersBothWays(t *testing.T) {
 }
 
 // E92, E112: with the worker down, nothing is published again however old it is, and pending is not touched.
-func TestBacklogIsNotALoss(t *testing.T) {
+func TestE92E112BacklogIsNotALoss(t *testing.T) {
 	b, a := sale(t, 100)
 	for i := range 50 {
 		b.Buy(a, fmt.Sprintf("u%d", i), 1)
@@ -197,7 +197,7 @@ func TestBacklogIsNotALoss(t *testing.T) {
 }
 
 // E87: a gateway died between reserving and publishing. The reservation is published again, once, under its own id.
-func TestUnpublishedIsPublished(t *testing.T) {
+func TestE87UnpublishedIsPublished(t *testing.T) {
 	b, a := sale(t, 10)
 	b.Buy(a, "other", 1)
 	b.Land(true)

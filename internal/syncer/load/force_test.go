@@ -40,7 +40,7 @@ func TestForce(t *testing.T) {
 }
 
 // E71 (a): Redis is slow while the row is locked. The lock is given up in time, and the sale opens all the same.
-func TestForceWithSlowRedis(t *testing.T) {
+func TestE71AForceWithSlowRedis(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	proxy := faultproxy.New(t, b.Server.Addr)
@@ -80,7 +80,7 @@ func TestForceWithSlowRedis(t *testing.T) {
 }
 
 // E71 (c): two at once.
-func TestTwoForces(t *testing.T) {
+func TestE71CTwoForces(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	a := b.Activity(20)

@@ -16,7 +16,7 @@ import (
 )
 
 // E12, E13, E100: everything that a sale needs is rebuilt, and what is in flight is not forgotten.
-func TestLoadIsExact(t *testing.T) {
+func TestE12E13E100LoadIsExact(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	a := b.Activity(20)
@@ -77,7 +77,7 @@ func TestLoadKeepsTheLedger(t *testing.T) {
 }
 
 // E116: an admin's pause outlives a load, and so does one that comes while it runs.
-func TestPauseSurvivesLoad(t *testing.T) {
+func TestE116PauseSurvivesLoad(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	for name, pause := range map[string]func(a ledger.Activity, load func()){
@@ -103,7 +103,7 @@ func TestPauseSurvivesLoad(t *testing.T) {
 }
 
 // E108: the next activity of an item opens only once the former one's orders are landed and settled.
-func TestItemInOneActivityAtATime(t *testing.T) {
+func TestE108ItemInOneActivityAtATime(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	first := b.Activity(50)
@@ -144,7 +144,7 @@ func TestItemInOneActivityAtATime(t *testing.T) {
 }
 
 // E107: a settle on an activity that is not loaded writes nothing, and the load is exact.
-func TestSettleBeforeLoad(t *testing.T) {
+func TestE107SettleBeforeLoad(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	a := b.Activity(10)
@@ -189,7 +189,7 @@ func TestOneLoadAtATime(t *testing.T) {
 }
 
 // E106: orders land and settle, buyers cancel and the stock changes while a load runs.
-func TestLoadRacesWithLanding(t *testing.T) {
+func TestE106LoadRacesWithLanding(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(1000)

@@ -31,8 +31,8 @@ func caughtUp(b *synctest.Bench) {
 	})
 }
 
-// E45: the columns change while the syncer is down, after a sale that it has not seen.
-func TestColumnsChangedWhileDown(t *testing.T) {
+// the columns change while the syncer is down, after a sale that it has not seen.
+func TestE45ColumnsChangedWhileDown(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a, s, _ := following(t, b, 10)
@@ -51,7 +51,7 @@ func TestColumnsChangedWhileDown(t *testing.T) {
 }
 
 // E46: DDL that the library's parser does not know, while running; and one that it does.
-func TestColumnsChangedWhileRunning(t *testing.T) {
+func TestE46ColumnsChangedWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, ddl := range map[string]string{
 		"unknown syntax":  "ALTER ONLINE TABLE inventory ADD COLUMN note BIGINT NOT NULL DEFAULT 7 FIRST",
@@ -96,7 +96,7 @@ func TestForeignStatementsCloseNothing(t *testing.T) {
 }
 
 // E47: minimal row images of one session.
-func TestMinimalRowImage(t *testing.T) {
+func TestE47MinimalRowImage(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a, _, _ := following(t, b, 10)
@@ -125,7 +125,7 @@ func TestMinimalRowImage(t *testing.T) {
 }
 
 // E48 on a real server: a stock that is not an integer is never written, whatever it is.
-func TestOddTypes(t *testing.T) {
+func TestE48OddTypes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]struct {
 		ddl  string
@@ -170,7 +170,7 @@ func TestTruncate(t *testing.T) {
 }
 
 // E104: the row is written anew, in one statement or in two, and by an older dump.
-func TestRowWrittenAnew(t *testing.T) {
+func TestE104RowWrittenAnew(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a, _, _ := following(t, b, 10)
@@ -189,7 +189,7 @@ func TestRowWrittenAnew(t *testing.T) {
 }
 
 // E52: the binlog at the kept position is purged while the syncer is down.
-func TestPurgedBinlog(t *testing.T) {
+func TestE52PurgedBinlog(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartMySQL(t)
 	b := synctest.NewOn(t, server.DSN("shop"), synctest.Quiet)
@@ -215,7 +215,7 @@ func TestPurgedBinlog(t *testing.T) {
 }
 
 // E49: positions are kept late and read again; a crash replays and never skips. The stale one is put back by hand.
-func TestReplayChangesNothing(t *testing.T) {
+func TestE49ReplayChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a, s, _ := following(t, b, 100)
@@ -249,7 +249,7 @@ func TestReplayChangesNothing(t *testing.T) {
 }
 
 // E60: the dump connection is cut again and again during updates; no update is lost, and none closes the sale.
-func TestCutConnections(t *testing.T) {
+func TestE60CutConnections(t *testing.T) {
 	t.Parallel()
 	proxy, dsn := synctest.Through(t, testenv.MySQL(t))
 	b := synctest.NewOn(t, dsn, synctest.Quiet)
@@ -271,7 +271,7 @@ func TestCutConnections(t *testing.T) {
 }
 
 // E54: the connection is dead and says nothing.
-func TestHalfOpenConnection(t *testing.T) {
+func TestE54HalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	proxy, dsn := synctest.Through(t, testenv.MySQL(t))
 	b := synctest.NewOn(t, dsn, synctest.Quiet, func(c *runner.Config) {
@@ -289,7 +289,7 @@ func TestHalfOpenConnection(t *testing.T) {
 }
 
 // E56: a wrong flavor is an error that says so.
-func TestWrongFlavor(t *testing.T) {
+func TestE56WrongFlavor(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.Binlog.Flavor = "mysql" })
 	_, h := b.Syncer()

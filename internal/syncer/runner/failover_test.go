@@ -15,7 +15,7 @@ import (
 
 // E103: MySQL comes back five transactions behind, as a replica that is promoted. Redis follows it, health is red with the
 // one command that lands the lost orders again, and after it everything is as it was told to the buyers.
-func TestMySQLFailsOverAndLosesCommits(t *testing.T) {
+func TestE103MySQLFailsOverAndLosesCommits(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartMySQL(t)
 	b := synctest.NewOn(t, server.DSN("shop"))

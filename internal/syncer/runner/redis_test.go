@@ -46,7 +46,7 @@ func rebuilt(b *synctest.Bench, a ledger.Activity, initial int64) {
 
 // E115, E12: Redis is emptied in the middle of a sale. Until it is rebuilt buyers hear 503: at no moment is the activity
 // unknown or sold out.
-func TestRedisIsEmptied(t *testing.T) {
+func TestE12E115RedisIsEmptied(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]func(b *synctest.Bench){
 		"flushed":   func(b *synctest.Bench) { b.Client().FlushAll(b.Context()) },
@@ -104,7 +104,7 @@ func watchForLies(b *synctest.Bench, a ledger.Activity, stop chan struct{}) {
 }
 
 // E13, E14: single keys are deleted, expire, or are of another type.
-func TestSingleKeysAreLost(t *testing.T) {
+func TestE13E14SingleKeysAreLost(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(c *redis.Client, k ledger.Keys, b *synctest.Bench){
 		"stock deleted":    func(c *redis.Client, k ledger.Keys, b *synctest.Bench) { c.Del(b.Context(), k.Stock) },
@@ -140,7 +140,7 @@ func TestSingleKeysAreLost(t *testing.T) {
 
 // E11: a Redis comes back from an older state, without writes that it had acknowledged. Reservations that are in Kafka
 // are not forgotten; nobody who was told "queued" is; surplus buyers are told so by MySQL.
-func TestRedisLosesAcknowledgedWrites(t *testing.T) {
+func TestE11OldSnapshot(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t, synctest.Quiet)
 	a, _, h := following(t, b, 10)
@@ -253,7 +253,7 @@ func never(t *testing.T, d time.Duration, what string, cond func() bool) {
 }
 
 // E108 by the daemon: the next activity of an item opens by itself once the former is over.
-func TestNextActivityOfAnItem(t *testing.T) {
+func TestE108NextActivityOfAnItem(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
 	first, _, h := following(t, b, 10)
