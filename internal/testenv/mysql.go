@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,21 @@ func StartMySQL(t testing.TB, args ...string) *MariaDB {
 	}
 	startOnFreePort(t, m.process, func(p int) { port, m.Addr = p, loopback(p) })
 	return m
+}
+
+// OnMariaDB says whether the server behind a DSN is a MariaDB, for what the two spell differently.
+func OnMariaDB(t testing.TB, dsn string) bool {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatalf("open %s: %v", dsn, err)
+	}
+	defer db.Close()
+	var version string
+	if err := db.QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version); err != nil {
+		t.Fatalf("ask for the version of MySQL: %v", err)
+	}
+	return strings.Contains(version, "MariaDB")
 }
 
 // DSN returns the DSN of a database on this server; the first call for a name creates it. An empty name is the server
