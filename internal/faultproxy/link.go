@@ -49,7 +49,7 @@ func (l *link) serve(ctx context.Context) {
 		return
 	}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	c, err := dialer.DialContext(ctx, "tcp", l.proxy.target)
+	c, err := dialer.DialContext(ctx, "tcp", l.proxy.Target())
 	if err != nil {
 		return
 	}

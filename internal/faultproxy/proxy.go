@@ -46,12 +46,12 @@ func NewKafka(t TB, broker string) *Proxy {
 
 // Proxy forwards connections to one target. All methods may be called at any time, from any goroutine.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	codec    func() codec
 	wg       sync.WaitGroup
 
 	mu           sync.Mutex
+	target       string
 	links        map[*link]struct{}
 	rules        []*Rule
 	requestDelay time.Duration
@@ -87,7 +87,20 @@ func listen(target string) (*Proxy, error) {
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Target is where the proxy connects to.
-func (p *Proxy) Target() string { return p.target }
+func (p *Proxy) Target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
+// Redirect makes another server the target, as when a name or a virtual address moves: every connection is reset, and new
+// ones lead there.
+func (p *Proxy) Redirect(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.reset()
+}
 
 // Conns returns how many client connections are open.
 func (p *Proxy) Conns() int {

@@ -131,6 +131,22 @@ func TestForwards(t *testing.T) {
 	testenv.Eventually(t, 5*time.Second, "the closed connection is gone", func() bool { return p.Conns() == 0 })
 }
 
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	first, second := startServer(t), startServer(t)
+	p := New(t, first.addr)
+	c := dial(t, p.Addr())
+	c.mustDo(t, "a")
+	p.Redirect(second.addr)
+	if got, err := c.ask("b", 5*time.Second); !isReset(err) {
+		t.Fatalf("answered by %q, %v", got, err)
+	}
+	dial(t, p.Addr()).mustDo(t, "c")
+	if first.done.Load() != 1 || second.done.Load() != 1 || p.Target() != second.addr {
+		t.Errorf("%d executed by the first server and %d by the second; the target is %s", first.done.Load(), second.done.Load(), p.Target())
+	}
+}
+
 func TestWithholdReply(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
