@@ -103,6 +103,29 @@ func TestRedisCluster(t *testing.T) {
 	}
 }
 
+func TestSentinelsPromoteTheReplica(t *testing.T) {
+	t.Parallel()
+	master, replica := StartRedis(t), StartRedis(t)
+	replica.ReplicaOf(master.Addr)
+	master.ask("SET", "k", "v")
+	master.ReplicatedTo(replica)
+	var addrs []string
+	for _, s := range StartSentinels(t, 3, "shop", master, 1) {
+		addrs = append(addrs, s.Addr)
+	}
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "shop", SentinelAddrs: addrs})
+	defer c.Close()
+	if err := c.Set(t.Context(), "k", "w", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master.ReplicatedTo(replica)
+	master.Kill()
+	Eventually(t, 30*time.Second, "the replica to take writes", func() bool { return c.Set(t.Context(), "j", "x", 0).Err() == nil })
+	if got := replica.ask("GET", "k"); got != "w" {
+		t.Errorf("the promoted replica has %v", got)
+	}
+}
+
 func TestMySQLGivesADatabaseThatIsDropped(t *testing.T) {
 	t.Parallel()
 	var dsn string
