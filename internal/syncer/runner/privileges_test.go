@@ -14,13 +14,17 @@ func TestLeastPrivileges(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartMySQL(t)
 	b := synctest.NewOn(t, server.DSN("shop"))
+	binlog := "REPLICATION SLAVE, REPLICATION CLIENT"
+	if testenv.OnMariaDB(t, b.Cfg.MySQL.DSN) {
+		binlog = "REPLICATION SLAVE, BINLOG MONITOR"
+	}
 	for _, grant := range []string{
 		"CREATE USER syncer@'127.0.0.1' IDENTIFIED BY 'secret'",
 		"GRANT SELECT ON shop.orders TO syncer@'127.0.0.1'",
 		"GRANT SELECT ON shop.seckill_schema_migrations TO syncer@'127.0.0.1'",
 		"GRANT SELECT, INSERT, UPDATE ON shop.activity TO syncer@'127.0.0.1'",
 		"GRANT SELECT, INSERT, UPDATE ON shop.inventory TO syncer@'127.0.0.1'",
-		"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO syncer@'127.0.0.1'",
+		"GRANT " + binlog + " ON *.* TO syncer@'127.0.0.1'",
 	} {
 		b.Exec(grant)
 	}

@@ -32,8 +32,10 @@ import (
 type Bench struct {
 	testing.TB
 	Cfg    runner.Config
-	Server *testenv.Redis
+	Server *testenv.Redis // nil where an option names other ones
 	*Parts
+	// Repeated counts the orders that Publish had to publish again: each may have left one record more.
+	Repeated int
 
 	log    *zap.Logger
 	worker sync.Mutex
@@ -65,10 +67,10 @@ func New(t testing.TB, options ...Option) *Bench {
 // NewOn is New on another MySQL.
 func NewOn(t testing.TB, dsn string, options ...Option) *Bench {
 	t.Helper()
-	b := &Bench{TB: t, Server: testenv.StartRedis(t), log: zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))}
+	b := &Bench{TB: t, log: zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))}
 	topic := testenv.Topic(t, "syncer", 3)
 	b.Cfg = runner.Config{
-		Redis:           redisconn.Config{Addrs: []string{b.Server.Addr}, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second},
+		Redis:           redisconn.Config{ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second},
 		Kafka:           kafka.Config{Brokers: testenv.Brokers(t), Topics: kafka.Topics{Orders: topic}, Group: "worker-" + topic},
 		MySQL:           store.Config{DSN: dsn, LockWait: 2 * time.Second},
 		ReserveDeadline: 200 * time.Millisecond, PublishBudget: 500 * time.Millisecond, Horizon: time.Second,
@@ -77,6 +79,10 @@ func NewOn(t testing.TB, dsn string, options ...Option) *Bench {
 	}
 	for _, o := range options {
 		o(&b.Cfg)
+	}
+	if len(b.Cfg.Redis.Addrs) == 0 {
+		b.Server = testenv.StartRedis(t)
+		b.Cfg.Redis.Addrs = []string{b.Server.Addr}
 	}
 	b.Cfg.Kafka.SetDefaults()
 	b.Cfg.MySQL.SetDefaults()
@@ -285,6 +291,9 @@ func (b *Bench) Publish(o *order.Order) {
 	b.Helper()
 	testenv.Eventually(b, 20*time.Second, "kafka to take the order", func() bool {
 		_, err := b.Producer.Publish(b.Context(), o, nil)
+		if err != nil {
+			b.Repeated++
+		}
 		return err == nil
 	})
 }
@@ -496,6 +505,11 @@ func (b *Bench) Within(d time.Duration, f func(ctx context.Context) error) error
 	ctx, cancel := context.WithTimeout(b.Context(), d)
 	defer cancel()
 	return f(ctx)
+}
+
+// OnRedis uses other servers than one of the bench's own: Redis Cluster, Sentinel (with its master's name), or a proxy.
+func OnRedis(sentinel string, addrs ...string) Option {
+	return func(c *runner.Config) { c.Redis.Addrs, c.Redis.Sentinel = addrs, sentinel }
 }
 
 // Quiet compares so rarely that only the binlog, and loads, can have done what a test sees.
