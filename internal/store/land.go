@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
@@ -172,16 +174,24 @@ func (x *session) inventory(ctx context.Context, text string, item int64) (stock
 	return stock, version, found, err
 }
 
-// scanStock reads a stock, which the shop's column may allow to be NULL (ErrNoStock), and a version.
+// maxStock is the most that Redis' scripts can count exactly.
+const maxStock = 1 << 53
+
+// scanStock reads a stock and a version. The shop's column may allow what is no count of units, NULL for one: ErrNoStock.
 func scanStock(r *sql.Rows) (stock, version int64, err error) {
-	var n sql.NullInt64
-	if err := r.Scan(&n, &version); err != nil {
+	var text sql.NullString
+	if err := r.Scan(&text, &version); err != nil {
 		return 0, 0, err
 	}
-	if !n.Valid {
-		return 0, 0, ErrNoStock
+	if !text.Valid {
+		return 0, 0, fmt.Errorf("%w: it is NULL", ErrNoStock)
 	}
-	return n.Int64, version, nil
+	whole, fraction, _ := strings.Cut(text.String, ".")
+	stock, err = strconv.ParseInt(whole, 10, 64)
+	if err != nil || stock < 0 || stock > maxStock || strings.Trim(fraction, "0") != "" {
+		return 0, 0, fmt.Errorf("%w: it is %.40q", ErrNoStock, text.String)
+	}
+	return stock, version, nil
 }
 
 // look reads the rows that exist, and which of the other orders' buyers hold a live order.

@@ -145,7 +145,7 @@ func (w *work) stock(ctx context.Context) error {
 	stock, version, found, err := w.Store.Inventory(ctx, w.out.Item)
 	if errors.Is(err, store.ErrNoStock) {
 		w.out.Drift = true
-		w.out.alarm("the stock of item %d is NULL: nothing of it can be sold until the shop sets it to a number", w.out.Item)
+		w.out.alarm("nothing of item %d can be sold: %v", w.out.Item, err)
 		return nil
 	}
 	if err != nil {

@@ -200,10 +200,10 @@ func ordered(orders map[int64][]ledger.Outcome, item int64) bool {
 	return false
 }
 
-// unsellable closes the activities of an item whose stock is NULL: nobody knows how much may be sold. They are loaded once it
-// is a number again, and their orders with them; until then these must not be settled, for lack of the stock that includes
-// them.
-func (a *Applier) unsellable(item int64, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) {
+// unsellable closes the activities of an item whose stock is no number of units: nobody knows how much may be sold. They are
+// loaded once it is one again, and their orders with them; until then these must not be settled, for lack of the stock that
+// includes them.
+func (a *Applier) unsellable(item int64, why error, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) {
 	delete(stocks, item)
 	for activity, out := range orders {
 		out = slices.DeleteFunc(slices.Clone(out), func(o ledger.Outcome) bool { return o.Item == item })
@@ -212,9 +212,9 @@ func (a *Applier) unsellable(item int64, stocks map[int64]binlog.Stock, orders m
 		}
 	}
 	for _, activity := range a.Directory.OfItem(item) {
-		a.Log.Error("the stock of an item on sale is NULL in mysql: its sale is closed until the stock is a number",
-			zap.Int64("activity", activity), zap.Int64("item", item))
-		a.Directory.NeedsLoad(activity, fmt.Errorf("item %d: %w", item, store.ErrNoStock))
+		a.Log.Error("an item on sale has no stock that can be sold: its sale is closed until it has",
+			zap.Int64("activity", activity), zap.Int64("item", item), zap.Error(why))
+		a.Directory.NeedsLoad(activity, fmt.Errorf("item %d: %w", item, why))
 	}
 }
 
@@ -248,7 +248,7 @@ func (a *Applier) resolve(ctx context.Context, t *binlog.Transaction, stocks map
 			continue
 		}
 		if errors.Is(err, store.ErrNoStock) {
-			a.unsellable(item, stocks, orders)
+			a.unsellable(item, err, stocks, orders)
 			continue
 		}
 		if err == nil {

@@ -164,7 +164,7 @@ func (p *Parts) activityStatus(ctx context.Context, a ledger.Activity) (Activity
 		one.Problem = "mysql has no inventory row"
 	}
 	if none && one.Problem == "" {
-		one.Problem = "the item's stock is NULL in mysql"
+		one.Problem = "in mysql " + store.ErrNoStock.Error()
 	}
 	if look.Loaded && found && !none {
 		one.Drift = look.Version > version || (look.Version == version && look.Stock != stock)
