@@ -8,10 +8,15 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/goleak"
 
+	"github.com/seckillgate/seckillgate/internal/bench"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(benchGateway); how != "" {
+		beGateway(how)
+		return
+	}
 	// Certificates that Caddy makes belong into no user's home.
 	dir, err := os.MkdirTemp("", "caddymodule")
 	if err != nil {
@@ -20,6 +25,7 @@ func TestMain(m *testing.M) {
 	caddy.DefaultStorage.Path = dir
 	known := append(testenv.KnownLeaks(),
 		goleak.Cleanup(func(code int) {
+			bench.Print(os.Stdout)
 			_ = os.RemoveAll(dir)
 			os.Exit(code)
 		}),

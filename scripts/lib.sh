@@ -66,3 +66,25 @@ free_port() {
 	done
 	fail "found no free port on 127.0.0.1 between 15000 and 32000"
 }
+
+# use_services: real services for the rest of the script. Those that are given or run already are used as they are; the
+# others are started now, and stopped at its end, whatever happens.
+use_services() {
+	ours=()
+	trap stop_ours EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") or later"
+	"$root/scripts/install.sh" go
+	mapfile -t ours < <("$root/scripts/services.sh" missing)
+	"$root/scripts/services.sh" start
+	# The plain names alone: the SECKILL_ ones are configuration of the product's programs, which tests set themselves.
+	local line name
+	while IFS= read -r line; do [[ $line == SECKILL_* ]] || export "${line?}"; done <"$dir/env"
+	for name in "${!SECKILL_@}"; do unset "$name"; done
+}
+
+stop_ours() {
+	trap '' INT TERM HUP
+	((${#ours[@]} == 0)) || "$root/scripts/services.sh" stop -q "${ours[@]}"
+}

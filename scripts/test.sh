@@ -5,23 +5,7 @@
 #   scripts/test.sh [PACKAGE… and flags of go test]     default: ./... here and in nested modules
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-services=$root/scripts/services.sh
-ours=()
-cleanup() {
-	trap '' INT TERM HUP
-	((${#ours[@]} == 0)) || "$services" stop -q "${ours[@]}"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") or later"
-"$root/scripts/install.sh" go
-mapfile -t ours < <("$services" missing)
-"$services" start
-# The plain names alone: the SECKILL_ ones are configuration of the product's programs, which tests set themselves.
-while IFS= read -r line; do [[ $line == SECKILL_* ]] || export "${line?}"; done <"$dir/env"
-for name in "${!SECKILL_@}"; do unset "$name"; done
+use_services
 
 # Two packages at a time: they share the servers and, on a small machine, the cores.
 flags=(-race -count=1 -p 2 -timeout 20m)

@@ -19,6 +19,7 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/goleak"
 
+	"github.com/seckillgate/seckillgate/internal/bench"
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/invariant"
@@ -32,6 +33,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(benchWorker) != "" {
+		main()
+		return
+	}
 	for _, kv := range os.Environ() { // what a test means to run with, it sets itself
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, config.EnvPrefix) {
 			_ = os.Unsetenv(name)
@@ -41,12 +46,13 @@ func TestMain(m *testing.M) {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)
 		}
+		bench.Print(os.Stdout)
 		os.Exit(code)
 	}))...)
 }
 
 // command runs the command line in this process, with nothing in the environment but what a test sets.
-func command(t *testing.T, args ...string) (out string, err error) {
+func command(t testing.TB, args ...string) (out string, err error) {
 	t.Helper()
 	root := newRoot()
 	var b bytes.Buffer
@@ -57,7 +63,7 @@ func command(t *testing.T, args ...string) (out string, err error) {
 	return b.String(), err
 }
 
-func mustCommand(t *testing.T, args ...string) string {
+func mustCommand(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := command(t, args...)
 	if err != nil {
@@ -68,7 +74,7 @@ func mustCommand(t *testing.T, args ...string) string {
 
 // deployment is a Redis, a database and topics of a test's own, and what the rest of the product would do with them.
 type deployment struct {
-	t              *testing.T
+	t              testing.TB
 	redis          *testenv.Redis
 	dsn            string
 	kafka          kafka.Config
@@ -80,7 +86,7 @@ type deployment struct {
 	config         string // the worker's configuration file
 }
 
-func deploy(t *testing.T, partitions int32) *deployment {
+func deploy(t testing.TB, partitions int32) *deployment {
 	t.Helper()
 	d := &deployment{t: t, redis: testenv.StartRedis(t), dsn: testenv.MySQL(t), activity: testenv.ID(), item: testenv.ID()}
 	d.kafka = kafka.Config{
@@ -285,7 +291,7 @@ var built struct {
 	err error
 }
 
-func binary(t *testing.T) string {
+func binary(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "seckill-worker-test"); built.err != nil {
@@ -304,7 +310,7 @@ func binary(t *testing.T) string {
 
 // child is a worker in a process of its own.
 type child struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	log  *bytes.Buffer
 	done chan struct{}
