@@ -91,27 +91,3 @@ func (s *troubledSale) judge() {
 		s.t.Errorf("%d orders failed: the sale had nothing to refuse", r.Totals.DeadOrders)
 	}
 }
-
-// TestE34WorkersComeAndGo: three workers share the partitions while orders come in; one after the other is killed or stopped and
-// another one started.
-func TestE34WorkersComeAndGo(t *testing.T) {
-	t.Parallel()
-	d := deploy(t, 6).sale(20_000)
-	workers := []*child{d.start("", "run"), d.start("", "run"), d.start("", "run")}
-	var accepted []*order.Order
-	for round := range 6 {
-		accepted = append(accepted, d.accept(1000)...)
-		victim := workers[round%3]
-		if round%2 == 0 {
-			victim.kill()
-		} else {
-			victim.stop()
-		}
-		workers[round%3] = d.start("", "run")
-	}
-	d.done(120 * time.Second)
-	for _, w := range workers {
-		w.stop()
-	}
-	d.exact(20_000, accepted)
-}

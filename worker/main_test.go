@@ -215,6 +215,18 @@ func (d *deployment) configure(lines string) {
 	}
 }
 
+// edit replaces words in it.
+func (d *deployment) edit(old, with string) {
+	d.t.Helper()
+	text := readFile(d.t, d.config)
+	if !strings.Contains(text, old) {
+		d.t.Fatalf("no %q in %s", old, d.config)
+	}
+	if err := os.WriteFile(d.config, []byte(strings.ReplaceAll(text, old, with)), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // done waits until the group has committed everything.
 func (d *deployment) done(within time.Duration) {
 	d.t.Helper()
@@ -312,15 +324,33 @@ func binary(t testing.TB) string {
 type child struct {
 	t    testing.TB
 	cmd  *exec.Cmd
-	log  *bytes.Buffer
+	log  *journal
 	done chan struct{}
 	err  error
+}
+
+// journal is what a child has printed so far.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 // start runs the binary; crashAt is a crash point or "".
 func (d *deployment) start(crashAt string, args ...string) *child {
 	d.t.Helper()
-	c := &child{t: d.t, log: new(bytes.Buffer), done: make(chan struct{})}
+	c := &child{t: d.t, log: new(journal), done: make(chan struct{})}
 	c.cmd = exec.Command(binary(d.t), append(args, "--config", d.config)...)
 	c.cmd.Env = append(os.Environ(), crashpoint.Env+"="+crashAt)
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
