@@ -39,6 +39,10 @@ xcaddy: ## bin/caddy as users build it, by xcaddy; `./xcaddy.sh --help` tells mo
 test: ## all tests with -race on real services, which it starts and stops; ARGS='-run E24 ./internal/…' for some
 	@scripts/test.sh $(ARGS)
 
+.PHONY: fuzz
+fuzz: ## fuzz every parser of outside input, each for FUZZTIME (default 60s)
+	@scripts/fuzz.sh $(ARGS)
+
 .PHONY: services
 services: ## start real Redis, MariaDB and Apache Kafka on free loopback ports; addresses in .services/env
 	@scripts/services.sh start

@@ -3,6 +3,7 @@ package payload
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,6 +176,38 @@ func FuzzOrderBody(f *testing.F) {
 			if raw, err := fields.JSON(path); err == nil && len(raw) > 0 && !json.Valid(raw) {
 				t.Fatalf("%q is not JSON", raw)
 			}
+		}
+	})
+}
+
+// A path finds what stands there in the document, or nothing; it never makes up a value.
+func FuzzFieldPath(f *testing.F) {
+	f.Add("application/json", []byte(`{"order":{"items":[{"sku":"7","num":2}]}}`), "order.items.0.sku")
+	f.Add("application/json", []byte(`[[1],{"":2}]`), "0.0")
+	f.Add("application/json", []byte(`{"a":null,"b":{"c":9007199254740993}}`), "b.c")
+	f.Add("application/json", []byte(`{"a":[1]}`), "a.-1")
+	f.Add(form, []byte("skuId=7&num=2&skuId=8"), "skuId")
+	f.Fuzz(func(t *testing.T, contentType string, body []byte, path string) {
+		fields, err := ParseFields(contentType, body)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("%v is not ErrMalformed", err)
+			}
+			return
+		}
+		text, err := fields.Text(path)
+		if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("%v is not ErrMalformed", err)
+		}
+		raw, err := fields.JSON(path)
+		if err != nil && !errors.Is(err, ErrMalformed) {
+			t.Fatalf("%v is not ErrMalformed", err)
+		}
+		if len(raw) > 0 && order.ValidExtra(raw) != nil {
+			t.Fatalf("%q at %q is no extra", raw, path)
+		}
+		if n, err := Integer(text); err == nil && strconv.FormatInt(n, 10) != text {
+			t.Fatalf("%q is read as %d", text, n)
 		}
 	})
 }
