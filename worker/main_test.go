@@ -408,7 +408,7 @@ func status(url string) int {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-func mustEncode(t *testing.T, o *order.Order) []byte {
+func mustEncode(t testing.TB, o *order.Order) []byte {
 	t.Helper()
 	value, err := o.Encode()
 	if err != nil {
