@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,7 @@ func FuzzPath(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		got := locate(DefaultPrefix, path)
+		got := locate(DefaultPrefix, &url.URL{Path: path})
 		want := map[call]string{
 			view: "/" + got.activity, orders: "/" + got.activity + "/orders", mine: "/" + got.activity + "/orders/mine",
 			oneOrder: "/" + got.activity + "/orders/" + got.order,
