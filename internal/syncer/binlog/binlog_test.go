@@ -153,8 +153,12 @@ func TestClassify(t *testing.T) {
 		t.Errorf("purged: %v", err)
 	}
 	clash := &mysql.MyError{Code: mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG, Message: "A slave with the same server_uuid/server_id as this slave has connected to the master"}
-	if err := classify(clash); errors.Is(err, ErrLoadAgain) || err == nil {
+	if err := classify(clash); errors.Is(err, ErrLoadAgain) || !errors.Is(err, errSameID) {
 		t.Errorf("another reader with the same id: %v", err)
+	}
+	maria := &mysql.MyError{Code: 4052, Message: "A slave with the same server_uuid/server_id is already connected"}
+	if err := classify(maria); !errors.Is(err, errSameID) {
+		t.Errorf("another reader with the same id, by mariadb: %v", err)
 	}
 	if err := classify(nil); err == nil || !strings.Contains(err.Error(), "without a reason") {
 		t.Errorf("no error: %v", err)

@@ -29,7 +29,7 @@ func (s *Stream) serverID(ctx context.Context, srv server) (uint32, error) {
 		// daily restarts.
 		used = nil
 	}
-	if s.cfg.ServerID != 0 {
+	if s.cfg.ServerID != 0 && !s.clashed.Load() {
 		return s.cfg.ServerID, nil
 	}
 	for range 100 {
@@ -113,10 +113,14 @@ func showPosition(ctx context.Context, db *sql.DB, srv server) (string, uint32, 
 	return file, offset, rows.Err()
 }
 
-// sameServerID recognizes the error by which MySQL ends the older of two readers with one server id.
-func sameServerID(message string) bool {
-	m := strings.ToLower(message)
-	return strings.Contains(m, "same server_uuid") || strings.Contains(m, "same server_id") || strings.Contains(m, "same server-id")
+// errSlaveSameID is MariaDB's own number for what MySQL tells by the words of another error.
+const errSlaveSameID = 4052
+
+// sameServerID recognizes the error by which a server ends the older of two readers with one server id.
+func sameServerID(err *mysql.MyError) bool {
+	m := strings.ToLower(err.Message)
+	return err.Code == errSlaveSameID || (err.Code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG &&
+		(strings.Contains(m, "same server_uuid") || strings.Contains(m, "same server_id") || strings.Contains(m, "same server-id")))
 }
 
 // conns are the connections of one run. The library bounds neither its handshake nor its queries, and takes no context: a

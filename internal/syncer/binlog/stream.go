@@ -21,8 +21,9 @@ import (
 
 // Config bounds the stream. The zero value of each field means its default.
 type Config struct {
-	// ServerID is the id under which this syncer reads the log. It must differ from that of every server and replica.
-	// Default: 0, drawn at random from a high range at each connection, and checked where the privileges allow it.
+	// ServerID is the id under which this syncer reads the log. It must differ from that of every server and replica; if
+	// another reader turns up under it, one is drawn after all. Default: 0, drawn at random from a high range at each
+	// connection, and checked where the privileges allow it.
 	ServerID uint32 `yaml:"server_id"`
 	// Flavor is mysql or mariadb. Default: as the server says. A wrong one is refused.
 	Flavor string `yaml:"flavor"`
@@ -64,6 +65,7 @@ type Stream struct {
 	dead     []order.Status
 	log      *zap.Logger
 	lastRead atomic.Int64 // unix nanoseconds at which the connection last delivered bytes
+	clashed  atomic.Bool  // another reader uses the configured server id
 }
 
 // New makes a stream of the database that dsn names. db is a pool on the same server, for questions. It does not dial.
@@ -171,6 +173,10 @@ func (s *Stream) comparable(from Position, srv server, schemaNow string) error {
 	return nil
 }
 
+// eventsAhead bounds what is read and not applied yet. An event has 8 KiB, or one row if that is larger: with Redis away that
+// is what waits in memory, whatever MySQL writes (E55).
+const eventsAhead = 128
+
 func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server, tables []*schema.Table, sink Sink) (*canal.Canal, *handler, error) {
 	id, err := s.serverID(ctx, srv)
 	if err != nil {
@@ -186,7 +192,7 @@ func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server
 		// row's version, which settles to itself: there is no feedback.
 		IncludeTableRegex: s.includes(),
 		// Decimals as exact text: integer() refuses them, whatever their value.
-		UseDecimal: true, EventCacheCount: 1024, FillZeroLogPos: srv.flavor == mysql.MariaDBFlavor,
+		UseDecimal: true, EventCacheCount: eventsAhead, FillZeroLogPos: srv.flavor == mysql.MariaDBFlavor,
 		Dialer: net.dial, Localhost: "seckill-syncer",
 	}
 	h := &handler{
@@ -255,8 +261,17 @@ func (s *Stream) run(ctx context.Context, c *canal.Canal, h *handler, from Posit
 	if f := h.failure(); f != nil {
 		return f
 	}
-	return classify(err)
+	err = classify(err)
+	if errors.Is(err, errSameID) && s.cfg.ServerID != 0 && !s.clashed.Swap(true) {
+		// To take it back would only have the two throw each other out by turns.
+		s.log.Error(fmt.Sprintf("another reader of the binlog has binlog.server_id %d too: it is left to it, and one is drawn at random; "+
+			"set another one, or none", s.cfg.ServerID))
+	}
+	return err
 }
+
+// errSameID: the server ended this connection because another one came with the same server id.
+var errSameID = errors.New("another reader of the binlog came with the same server id")
 
 // classify tells a log that is gone from a connection that is.
 func classify(err error) error {
@@ -264,7 +279,11 @@ func classify(err error) error {
 		return errors.New("the binlog stream ended without a reason")
 	}
 	var my *mysql.MyError
-	if errors.As(err, &my) && my.Code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG && !sameServerID(my.Message) {
+	switch {
+	case !errors.As(err, &my):
+	case sameServerID(my):
+		return fmt.Errorf("%w: %w", errSameID, err)
+	case my.Code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
 		return fmt.Errorf("%w: the server no longer has the binlog at the position: %w", ErrLoadAgain, err)
 	}
 	return fmt.Errorf("the binlog stream ended: %w", err)

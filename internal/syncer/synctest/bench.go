@@ -301,6 +301,25 @@ func (b *Bench) Publish(o *order.Order) {
 // Land plays the worker: it lands everything that Kafka has, settles in Redis where told to, and commits offsets.
 func (b *Bench) Land(settle bool) int {
 	b.Helper()
+	n, _ := b.landAll(settle)
+	return n
+}
+
+// Landed is what one transaction of the worker made of its orders.
+type Landed struct {
+	store.Landing
+	Orders []*order.Order
+}
+
+// LandOnly lands everything that Kafka has, and leaves settling it to the test.
+func (b *Bench) LandOnly() []Landed {
+	b.Helper()
+	_, landed := b.landAll(false)
+	return landed
+}
+
+func (b *Bench) landAll(settle bool) (int, []Landed) {
+	b.Helper()
 	b.worker.Lock()
 	defer b.worker.Unlock()
 	ctx := b.Context()
@@ -313,16 +332,15 @@ func (b *Bench) Land(settle bool) int {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := b.land(from, to, settle)
+	n, landed := b.land(from, to, settle)
 	b.Commit(to)
-	return n
+	return n, landed
 }
 
-func (b *Bench) land(from, to map[int32]int64, settle bool) int {
+func (b *Bench) land(from, to map[int32]int64, settle bool) (n int, landed []Landed) {
 	b.Helper()
 	ctx := b.Context()
 	byItem := map[int64][]*order.Order{}
-	n := 0
 	err := b.Admin.Read(ctx, b.Cfg.Kafka.Topics.Orders, from, to, func(_ int32, _ int64, _ time.Time, _, value []byte) error {
 		o, err := order.Decode(value)
 		if err != nil {
@@ -340,11 +358,12 @@ func (b *Bench) land(from, to map[int32]int64, settle bool) int {
 		if err != nil {
 			b.Fatal(err)
 		}
+		landed = append(landed, Landed{l, orders})
 		if settle {
 			b.Settle(orders, l)
 		}
 	}
-	return n
+	return n, landed
 }
 
 // Replay lands all of Kafka once more, as `seckill-worker replay` does.
