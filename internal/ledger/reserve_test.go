@@ -1,8 +1,10 @@
 package ledger_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +124,56 @@ func TestReserveRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// E88: from before the start to after the end buyers try all the time, through gateways whose own clocks differ. Redis' clock
+// alone decides, to the millisecond, and nothing is reserved outside of the sale.
+func TestE88OnlyBetweenStartAndEnd(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	a := b.activity()
+	a.StartsAtMs = b.look().NowMs + 500
+	a.EndsAtMs = a.StartsAtMs + 500
+	b.loadAs(a, 1_000_000, 1)
+	var reserved, early, late atomic.Int64
+	var wg sync.WaitGroup
+	for gateway := range 4 {
+		wg.Go(func() {
+			l := ledger.New(b.rdb, ledger.Options{})
+			for i := 0; ; i++ {
+				r := wish(fmt.Sprintf("g%d u%d", gateway, i), 1)
+				d, err := l.Reserve(b.ctx, b.id, []ledger.Reservation{r})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at := d[0].NowMs
+				want := ledger.Reserved
+				switch {
+				case at < a.StartsAtMs:
+					want = ledger.NotStarted
+					early.Add(1)
+				case at >= a.EndsAtMs:
+					want = ledger.IsEnded
+					late.Add(1)
+				default:
+					reserved.Add(1)
+				}
+				if d[0].Code != want {
+					t.Errorf("%d ms after the start: code %d, want %d", at-a.StartsAtMs, d[0].Code, want)
+					return
+				}
+				if at > a.EndsAtMs+50 {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if early.Load() == 0 || reserved.Load() == 0 || late.Load() == 0 {
+		t.Fatalf("%d before, %d within, %d after: want some of each", early.Load(), reserved.Load(), late.Load())
+	}
+	b.want(1_000_000, reserved.Load())
 }
 
 func TestE84OneUserManyClicksReservesOnce(t *testing.T) {

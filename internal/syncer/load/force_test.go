@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -93,6 +94,98 @@ func TestE71CTwoForces(t *testing.T) {
 	wg.Wait()
 	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), load.ErrBusy) {
 		t.Fatalf("%v and %v: want one done and one refused", errs[0], errs[1])
+	}
+	b.Equal(a)
+}
+
+// E71 (b): the connection that holds the lock is lost after its SELECT; ten orders commit; then the last write of the force,
+// which had been stuck, reaches Redis. It does not make available what has been sold, and both sides become equal.
+func TestE71BLateWriteAfterTheLockIsLost(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	proxy := faultproxy.New(t, b.Server.Addr)
+	cfg := b.Cfg
+	cfg.Redis.Addrs = []string{proxy.Addr()}
+	p := b.OpenParts(cfg)
+	a := b.Activity(20)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	for i := range 10 {
+		b.Buy(a, fmt.Sprintf("u%d", i), 1)
+	}
+	// The step under the lock is the first call that tells the state in which the sale opens.
+	stuck := proxy.Hold(faultproxy.Contains("evalsha", fmt.Sprintf("{%d}", a.ID), "\r\nopen\r\n"), 1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if s, err := b.Ledger.Inspect(b.Context(), a.ID); err == nil && s[0].Available > 10 {
+					t.Errorf("available is %d, and 10 are left", s[0].Available)
+					return
+				}
+			}
+		}
+	})
+	var err error
+	var force sync.WaitGroup
+	force.Go(func() { _, err = p.Loader.Force(t.Context(), a.ID, 0) })
+	<-stuck.Seen()
+	var holder int64
+	testenv.Eventually(t, 5*time.Second, "the connection that holds the lock to be known, or given up", func() bool {
+		row := b.Store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(trx_mysql_thread_id), 0) FROM information_schema.INNODB_TRX WHERE trx_rows_locked > 0 AND trx_mysql_thread_id IN "+
+			"(SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE())")
+		return row.Scan(&holder) == nil
+	})
+	if holder != 0 {
+		_, _ = b.Store.DB().ExecContext(t.Context(), fmt.Sprintf("KILL %d", holder)) // it may have ended by itself
+	}
+	b.Land(true)
+	stuck.Release()
+	force.Wait()
+	if !errors.Is(err, load.ErrAborted) {
+		t.Errorf("force: %v, want that it was aborted", err)
+	}
+	b.Equal(a)
+	close(stop)
+	wg.Wait()
+	if s := b.Look(a); s.Stock != 10 || s.BuyersLen != 10 {
+		t.Errorf("%+v; want stock 10 and ten buyers", s)
+	}
+}
+
+// E71 (d): a plain SELECT came earlier, in the snapshot of the load. What force writes is the locking read's.
+func TestE71DValueOfTheLockingRead(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	proxy := faultproxy.New(t, b.Server.Addr)
+	cfg := b.Cfg
+	cfg.Redis.Addrs = []string{proxy.Addr()}
+	p := b.OpenParts(cfg)
+	a := b.Activity(20)
+	b.Load(a)
+	_, before, _, err := b.Store.Inventory(t.Context(), a.Item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Between the snapshot and the lock the load looks through the ledger.
+	looking := proxy.Hold(faultproxy.Contains("hscan", ledger.KeysOf(a.ID).Ledger), 1)
+	var report load.Report
+	var force sync.WaitGroup
+	force.Go(func() { report, err = p.Loader.Force(t.Context(), a.ID, 0) })
+	<-looking.Seen()
+	b.Restock(a, 7)
+	looking.Release()
+	force.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Stock != 27 || report.Version <= before {
+		t.Errorf("forced to stock %d at version %d (before: %d), want 27 as the locking read has it", report.Stock, report.Version, before)
 	}
 	b.Equal(a)
 }
