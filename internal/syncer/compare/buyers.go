@@ -39,7 +39,7 @@ func (w *work) free(ctx context.Context, buyers []ledger.Buyer) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := w.Store.Orders(ctx, ids)
+	rows, err := w.rows(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (w *work) free(ctx context.Context, buyers []ledger.Buyer) error {
 	if err := w.visible(ctx); err != nil {
 		return err
 	}
-	if rows, err = w.Store.Orders(ctx, suspects); err != nil {
+	if rows, err = w.rows(ctx, suspects); err != nil {
 		return err
 	}
 	ids = w.notLive(suspects, rows)
@@ -137,7 +137,7 @@ func (w *work) know(ctx context.Context, rows []ledger.Outcome) error {
 	if err := w.visible(ctx); err != nil {
 		return err
 	}
-	now, err := w.Store.Orders(ctx, ids)
+	now, err := w.rows(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (w *work) diedMeanwhile(ctx context.Context, added []ledger.Buyer) error {
 	for i, b := range added {
 		ids[i] = b.Order
 	}
-	rows, err := w.Store.Orders(ctx, ids)
+	rows, err := w.rows(ctx, ids)
 	if err != nil {
 		return err
 	}

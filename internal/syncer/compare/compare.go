@@ -246,6 +246,22 @@ func (w *work) visible(ctx context.Context) error {
 	return nil
 }
 
+// rows gives the rows of those orders that have one in this activity. One that bears the id of an order of another activity,
+// which only a foreign producer can make, says nothing about ours.
+func (w *work) rows(ctx context.Context, ids []string) (map[string]ledger.Outcome, error) {
+	found, err := w.Store.OrdersWithActivity(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]ledger.Outcome, len(found))
+	for id, o := range found {
+		if o.Activity == w.out.ID {
+			out[id] = o.Outcome
+		}
+	}
+	return out, nil
+}
+
 // settle tells Redis of rows that MySQL has. The stock is read after the rows, so that it includes them: a pending that
 // falls without the stock would let too much be sold.
 func (w *work) settle(ctx context.Context, rows []ledger.Outcome) error {

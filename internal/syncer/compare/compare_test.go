@@ -227,6 +227,32 @@ func TestE87UnpublishedIsPublished(t *testing.T) {
 	}
 }
 
+// An order that bears the id of another activity's order, which no gateway makes, has not landed with it: its buyer is not told
+// so, and is not locked out in the end.
+func TestIDOfAnotherActivity(t *testing.T) {
+	b, a := sale(t, 10)
+	other := b.Activity(10)
+	b.Load(other)
+	landed := b.Buy(other, "u1", 2)
+	b.Land(true)
+	_, err := b.Ledger.Reserve(t.Context(), a.ID, []ledger.Reservation{{
+		Order: landed.ID, Nonce: "x", User: "u2", Quantity: 3, NotAfterMs: time.Now().Add(time.Minute).UnixMilli(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old(t, b, a)
+	if r := run(b, a, false); strings.Contains(kinds(r), "settled") || kinds(r) != "republished" {
+		t.Fatalf("%+v", r)
+	}
+	b.Land(true)
+	if r := run(b, a, false); kinds(r) != "buyer_freed" || r.Pending != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b.Equal(a)
+	b.Equal(other)
+}
+
 // A settle that was lost is made good from MySQL, with the stock that goes with it: available never rises above the truth.
 func TestLostSettleIsSwept(t *testing.T) {
 	b, a := sale(t, 10)

@@ -124,7 +124,7 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 	for i, e := range old {
 		ids[i] = e.Order
 	}
-	rows, err := w.Store.Orders(ctx, ids)
+	rows, err := w.rows(ctx, ids)
 	if err != nil {
 		return err
 	}

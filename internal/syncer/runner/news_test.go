@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/load"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -71,8 +72,9 @@ func TestAForgottenSaleIsToldAtOnce(t *testing.T) {
 // loaded first, which makes its load short.
 func TestWhenANewSaleIsListed(t *testing.T) {
 	t.Parallel()
-	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.PublishBudget = 2 * time.Second; c.Horizon = 4 * time.Second })
-	_, h := b.Syncer()
+	b := synctest.New(t, synctest.Quiet, func(c *runner.Config) { c.PublishBudget = 5 * time.Second; c.Horizon = 10 * time.Second })
+	p, logs := observed(b, b.Cfg)
+	_, h := b.SyncerOn(p)
 	b.Ready(h)
 	testenv.Eventually(t, 5*time.Second, "the catalogue to be there: without it every load waits", func() bool {
 		_, err := b.Ledger.Catalogue(t.Context())
@@ -96,4 +98,27 @@ func TestWhenANewSaleIsListed(t *testing.T) {
 		t.Error("it was listed only when it was loaded")
 	}
 	b.Loaded(begun, "")
+	// What each load waited for gateways that may have orders of its sale under way.
+	least := (b.Cfg.PublishBudget + b.Cfg.ReserveDeadline).Milliseconds()
+	if wait := waited(t, logs, ahead.ID); wait >= least {
+		t.Errorf("the load of a sale that lies ahead waited %d ms for nobody", wait)
+	}
+	if wait := waited(t, logs, begun.ID); wait < least {
+		t.Errorf("the load of a sale that has begun waited only %d ms, want %d", wait, least)
+	}
+}
+
+// waited reads from the report of an activity's first load how long it waited.
+func waited(t *testing.T, logs *observer.ObservedLogs, activity int64) int64 {
+	t.Helper()
+	var reports []observer.LoggedEntry
+	testenv.Eventually(t, 5*time.Second, "the report of the load", func() bool { // it is logged a moment after the sale is open
+		reports = logs.FilterMessage("loaded").FilterField(zap.Int64("activity", activity)).All()
+		return len(reports) > 0
+	})
+	report, ok := reports[0].ContextMap()["report"].(load.Report)
+	if !ok {
+		t.Fatalf("no report in %v", reports[0].ContextMap())
+	}
+	return report.WaitMs
 }
