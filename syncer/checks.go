@@ -16,11 +16,11 @@ func checks(p *runner.Parts) []startup.Check {
 		{System: "redis", Where: strings.Join(p.Config.Redis.Addrs, ", "), Ask: func(ctx context.Context) (out []startup.Finding, err error) {
 			found, err := p.Ledger.Check(ctx)
 			for _, f := range found {
-				level, name := store.Warning, "redis"
+				level := store.Warning
 				if f.Fatal {
-					level, name = store.Unsafe, "maxmemory_policy"
+					level = store.Unsafe
 				}
-				out = append(out, startup.Finding{Level: level, System: "redis", Name: name, Text: f.Text})
+				out = append(out, startup.Finding{Level: level, System: "redis", Name: f.Name, Text: f.Text})
 			}
 			return out, err
 		}},

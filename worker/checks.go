@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
-	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/store"
 )
@@ -20,7 +19,7 @@ func (p *parts) checks(s *settings) []startup.Check {
 				if f.Fatal {
 					level = store.Unsafe
 				}
-				out = append(out, startup.Finding{Level: level, System: "redis", Name: redisName(f), Text: f.Text})
+				out = append(out, startup.Finding{Level: level, System: "redis", Name: f.Name, Text: f.Text})
 			}
 			return out, err
 		}},
@@ -53,12 +52,4 @@ func ofKafka(found []kafka.Finding) (out []startup.Finding) {
 		out = append(out, startup.Finding{Level: store.Level(f.Level), System: "kafka", Name: f.Name, Text: f.Text})
 	}
 	return out
-}
-
-// redisName gives a finding of the ledger the name that it is accepted by.
-func redisName(f ledger.Finding) string {
-	if f.Fatal {
-		return "maxmemory_policy"
-	}
-	return "redis"
 }

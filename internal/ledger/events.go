@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,35 +45,4 @@ func (l *Ledger) Subscribe(ctx context.Context) <-chan Event {
 		}
 	}()
 	return out
-}
-
-// Finding is something that a start-up check found about Redis.
-type Finding struct {
-	Fatal bool // selling on this server is not safe
-	Text  string
-}
-
-// Check looks at the server's settings: an eviction policy that may drop keys is fatal.
-func (l *Ledger) Check(ctx context.Context) ([]Finding, error) {
-	if err := l.rdb.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("ping redis: %w", err)
-	}
-	var found []Finding
-	m, err := l.rdb.ConfigGet(ctx, "maxmemory-policy").Result()
-	switch policy := m["maxmemory-policy"]; {
-	case err != nil || policy == "":
-		found = append(found, Finding{Text: "redis does not show its maxmemory-policy; make sure that it is noeviction"})
-	case policy != "noeviction":
-		found = append(found, Finding{
-			Fatal: true,
-			Text:  fmt.Sprintf("redis has maxmemory-policy %s, which drops stock and reservations when memory is short; set it to noeviction", policy),
-		})
-	}
-	info, err := l.rdb.Info(ctx, "server").Result()
-	if err != nil || !strings.Contains(info, "run_id:") {
-		found = append(found, Finding{
-			Text: "redis hides its run id; a marker key stands in, which notices a server that lost everything but not one that lost its last writes",
-		})
-	}
-	return found, nil
 }
