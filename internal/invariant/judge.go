@@ -214,7 +214,7 @@ func (j *judge) told(f *Finding, gone map[string]bool) {
 			b = &buyer{orders: map[string]bool{}}
 			buyers[r.User] = b
 		}
-		if r.OrderID != "" {
+		if r.OrderID != "" && (r.Accepted() || !j.o.Complete) {
 			b.orders[r.OrderID] = true
 		}
 		switch {
@@ -252,8 +252,8 @@ func (j *judge) told(f *Finding, gone map[string]bool) {
 	}
 	for i := range j.s.Orders {
 		row := &j.s.Orders[i]
-		if b := buyers[row.User]; b != nil && !b.unknown && !b.orders[row.Order] && !row.Dead {
-			unasked.add("%s of %q", row.Order, row.User)
+		if b := buyers[row.User]; b != nil && !b.unknown && !b.orders[row.Order] && (!row.Dead || j.o.Complete) {
+			unasked.add("%s of %q (%s)", row.Order, row.User, j.fate(row.Order))
 		}
 	}
 	f.Figures += fmt.Sprintf("; buyers were told: %d accepted, %d refused, %d without an answer", accepted, refused, unanswered)
@@ -267,7 +267,7 @@ func (j *judge) told(f *Finding, gone map[string]bool) {
 		f.breaks("%d orders ended otherwise than their buyers were told: %s", contradicted.n, &contradicted)
 	}
 	if unasked.n > 0 {
-		f.breaks("%d live orders belong to buyers who were told that they got nothing: %s", unasked.n, &unasked)
+		f.breaks("%d orders belong to buyers who were told that they got nothing: %s", unasked.n, &unasked)
 	}
 	if undecided.n > 0 {
 		j.note("%d orders told as processing came to nothing and bought nothing, which is allowed: %s", undecided.n, &undecided)

@@ -44,4 +44,8 @@ type Options struct {
 	Units int64
 	// ToldRecords says that Told is a record of this sale, even if it is empty.
 	ToldRecords bool
+	// Complete says that Told has every request that its buyers ever made in this activity. An order that stood in a buyer's
+	// way (already_ordered) must then be one that the buyer was told of, or may have made by a request without an answer; and
+	// a buyer who was only ever refused must have no order at all, not even a failed one.
+	Complete bool
 }

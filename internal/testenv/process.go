@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ type process struct {
 	log     string
 	command func() *exec.Cmd
 	answers func() error
+	within  time.Duration // for a start; 0: startWithin
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -65,10 +67,34 @@ func (p *process) Pid() int {
 	return p.cmd.Process.Pid
 }
 
+// Running says whether the server is up as far as the system knows: a paused one is, one that has ended by itself is not.
+func (p *process) Running() bool {
+	p.mu.Lock()
+	done := p.done
+	p.mu.Unlock()
+	if done == nil {
+		return false
+	}
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
+}
+
 // errExited means that the server ended by itself instead of answering; its log says why.
 var errExited = errors.New("ended while starting")
 
 func (p *process) start() error {
+	if err := p.launch(); err != nil {
+		return err
+	}
+	return p.await()
+}
+
+// launch runs the server and does not wait for it.
+func (p *process) launch() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
@@ -86,8 +112,16 @@ func (p *process) start() error {
 	p.mu.Lock()
 	p.cmd, p.done = cmd, done
 	p.mu.Unlock()
+	return nil
+}
 
-	deadline := time.Now().Add(startWithin)
+// await waits until a launched server answers.
+func (p *process) await() error {
+	p.mu.Lock()
+	done := p.done
+	p.mu.Unlock()
+	within := cmp.Or(p.within, startWithin)
+	deadline := time.Now().Add(within)
 	for {
 		err := p.answers()
 		if err == nil {
@@ -95,7 +129,7 @@ func (p *process) start() error {
 		}
 		if time.Now().After(deadline) {
 			p.end(syscall.SIGKILL)
-			return fmt.Errorf("does not answer within %v: %w", startWithin, err)
+			return fmt.Errorf("does not answer within %v: %w", within, err)
 		}
 		select {
 		case <-done:

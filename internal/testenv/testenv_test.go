@@ -270,3 +270,41 @@ func query(t *testing.T, dsn, q string) (string, error) {
 	}
 	return out, err
 }
+
+func TestKafkaOfThreeSurvivesOneBroker(t *testing.T) {
+	t.Parallel()
+	brokers := StartKafka(t, 3)
+	cfg := sarama.NewConfig()
+	cfg.Producer.Return.Successes, cfg.Producer.RequiredAcks = true, sarama.WaitForAll
+	addrs := []string{brokers[0].Addr, brokers[1].Addr, brokers[2].Addr}
+	admin, err := sarama.NewClusterAdmin(addrs, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	Eventually(t, time.Minute, "three brokers have joined", func() bool {
+		found, _, err := admin.DescribeCluster()
+		return err == nil && len(found) == 3
+	})
+	if err := admin.CreateTopic("t", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3}, false); err != nil {
+		t.Fatal(err)
+	}
+	send := func() error {
+		p, err := sarama.NewSyncProducer(addrs, cfg)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		_, _, err = p.SendMessage(&sarama.ProducerMessage{Topic: "t", Value: sarama.StringEncoder("x")})
+		return err
+	}
+	Eventually(t, time.Minute, "a record is acknowledged", func() bool { return send() == nil })
+	brokers[0].Kill()
+	Eventually(t, time.Minute, "a record is acknowledged with one broker gone", func() bool { return send() == nil })
+	brokers[1].Kill()
+	if err := send(); err == nil {
+		t.Error("one broker of three acknowledges alone")
+	}
+	brokers[1].Restart()
+	Eventually(t, time.Minute, "a record is acknowledged with the broker back", func() bool { return send() == nil })
+}

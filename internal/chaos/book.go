@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/told"
+)
+
+// Attempt is one request to buy and what its buyer heard.
+type Attempt struct {
+	told.Record
+	Began, Ended time.Time
+}
+
+// Book is what the buyers know: every request of theirs and its answer.
+type Book struct {
+	mu       sync.Mutex
+	attempts []Attempt
+	open     map[string]int64 // acknowledged orders (queued) that have not been seen in MySQL yet: units
+	strange  []string         // answers that no buyer may hear in this sale
+}
+
+// NewBook makes an empty one.
+func NewBook() *Book { return &Book{open: map[string]int64{}} }
+
+// fitting are the refusals that a sale which goes on all the time may give.
+var fitting = []string{"sold_out", "already_ordered", "unavailable", "too_frequent", "rate_limited"}
+
+// Write adds an attempt.
+func (b *Book) Write(a *Attempt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.attempts = append(b.attempts, *a)
+	switch {
+	case a.Accepted():
+		if a.Answer == order.Queued.Word() {
+			b.open[a.OrderID] = a.Quantity
+		}
+	case a.Refused() && !slices.Contains(fitting, a.Answer):
+		b.strange = append(b.strange, a.Answer+" to "+a.User)
+	case a.HTTP >= http.StatusInternalServerError && a.Answer == told.Unknown:
+		b.strange = append(b.strange, a.Cause+" to "+a.User)
+	}
+}
+
+// Strange gives the answers that nobody may hear, such as not_found in the middle of the sale.
+func (b *Book) Strange() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.strange)
+}
+
+// Open gives the orders that Kafka has acknowledged and that have not been seen in MySQL yet, with their units.
+func (b *Book) Open() map[string]int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]int64, len(b.open))
+	for id, n := range b.open {
+		out[id] = n
+	}
+	return out
+}
+
+// Landed takes orders that were seen in MySQL off the open ones.
+func (b *Book) Landed(ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		delete(b.open, id)
+	}
+}
+
+// Records are what the checker compares with MySQL.
+func (b *Book) Records() []told.Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]told.Record, len(b.attempts))
+	for i := range b.attempts {
+		out[i] = b.attempts[i].Record
+	}
+	return out
+}
+
+// Count gives the number of attempts by answer.
+func (b *Book) Count() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]int{}
+	for i := range b.attempts {
+		out[b.attempts[i].Answer]++
+	}
+	return out
+}
+
+// Accepted gives the ids of all accepted orders and who was told of them.
+func (b *Book) Accepted() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]string{}
+	for i := range b.attempts {
+		if a := &b.attempts[i]; a.Accepted() {
+			out[a.OrderID] = a.User
+		}
+	}
+	return out
+}
+
+// Users are all who have asked.
+func (b *Book) Users() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]bool{}
+	for i := range b.attempts {
+		out[b.attempts[i].User] = true
+	}
+	return out
+}
+
+// Impact is what the buyers felt of a fault.
+type Impact struct {
+	Recovered  bool          // a reservation succeeded that was asked for after its end
+	After      time.Duration // from its end until that one was answered
+	Refused    int           // told unavailable from its begin until then
+	Unanswered int           // heard nothing
+}
+
+// Impact measures what was felt of a fault that lasted from began to ended.
+func (b *Book) Impact(began, ended time.Time) Impact {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out Impact
+	until := time.Now()
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		if a.Accepted() && !a.Began.Before(ended) && (!out.Recovered || a.Ended.Before(until)) {
+			out.Recovered, until = true, a.Ended
+		}
+	}
+	if out.Recovered {
+		out.After = until.Sub(ended)
+	}
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		if a.Ended.Before(began) || a.Began.After(until) {
+			continue
+		}
+		switch a.Answer {
+		case told.Unknown:
+			out.Unanswered++
+		case "unavailable":
+			out.Refused++
+		}
+	}
+	return out
+}

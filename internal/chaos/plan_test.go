@@ -1,0 +1,102 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestPlanIsDecidedByItsSeed(t *testing.T) {
+	plan := func(seed uint64) string {
+		p, err := NewPlan(Base, seed, 20*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Describe()
+	}
+	if plan(7) != plan(7) {
+		t.Error("one seed gives two plans")
+	}
+	if plan(7) == plan(8) {
+		t.Error("two seeds give one plan")
+	}
+}
+
+func TestPlanHasFaultsEnough(t *testing.T) {
+	for _, setup := range []Setup{Base, Cluster, Sentinel, Brokers} {
+		for seed := range uint64(50) {
+			for minutes, least := range map[time.Duration]int{5: 10, 20: 40} {
+				p, err := NewPlan(setup, seed, minutes*time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := p.Faults(); n < least {
+					t.Errorf("%s, seed %d: %d faults in %d minutes, want %d", setup, seed, n, minutes, least)
+				}
+				pairs := 0
+				for i, s := range p.Steps {
+					if len(s.Faults) == 2 {
+						pairs++
+					}
+					if s.At >= p.Length || i > 0 && s.At <= p.Steps[i-1].At {
+						t.Errorf("%s, seed %d: step %d begins at %s", setup, seed, i+1, s.At)
+					}
+					for _, f := range s.Faults {
+						if f.For > p.MaxPause {
+							t.Errorf("%s, seed %d: %s is longer than %s", setup, seed, f, p.MaxPause)
+						}
+					}
+				}
+				if minutes == 20 && pairs == 0 {
+					t.Errorf("%s, seed %d: no faults in pairs", setup, seed)
+				}
+			}
+		}
+	}
+}
+
+// Over some runs everything is struck: each kind, and each target of a kind.
+func TestPlansLeaveNothingOut(t *testing.T) {
+	for _, setup := range []Setup{Base, Cluster, Sentinel, Brokers} {
+		seen := map[string]bool{}
+		for seed := range uint64(60) {
+			p, err := NewPlan(setup, seed, 20*time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range p.Steps {
+				for _, f := range s.Faults {
+					seen[f.Kind+" "+f.Target] = true
+				}
+			}
+		}
+		for _, k := range kinds(setup) {
+			targets := k.targets
+			if targets == nil {
+				targets = []string{""}
+			}
+			for _, target := range targets {
+				if !seen[k.name+" "+target] {
+					t.Errorf("%s: 60 runs never %s %s", setup, k.name, target)
+				}
+			}
+		}
+	}
+}
+
+func TestPlanOfSomeKinds(t *testing.T) {
+	p, err := NewPlan(Base, 1, 5*time.Minute, "kill", "force")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.Steps {
+		for _, f := range s.Faults {
+			if !slices.Contains([]string{"kill", "force"}, f.Kind) {
+				t.Errorf("%s was not asked for", f)
+			}
+		}
+	}
+	if _, err := NewPlan(Base, 1, 5*time.Minute, "kill", "earthquake"); err == nil {
+		t.Error("a kind that does not exist is taken")
+	}
+}

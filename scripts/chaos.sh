@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Plays a whole sale while everything is killed, paused and cut at random, and judges it: see docs/reliability.md. The
+# programs in bin/ must have been built; `make chaos` does both.
+#
+#   CHAOS_SEED     decides the faults (default: drawn, and printed)
+#   CHAOS_MINUTES  of sale (default 5)
+#   CHAOS_SETUP    base, cluster, sentinel or brokers (default base)
+#   CHAOS_KINDS    only these faults, separated by commas (a comma within a name is written as a semicolon)
+#   CHAOS_BUYERS   default 60000, for a third as many units
+#   CHAOS_REPORT   document that gets the table, between its markers
+#   CHAOS_BIN      folder of the programs (default bin/)
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") or later"
+"$root/scripts/install.sh" go redis mysql kafka >/dev/null
+# A path from the caller's folder; the test runs in its own.
+absolute() { case $1 in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$root" "$1" ;; esac; }
+CHAOS_BIN=$(absolute "${CHAOS_BIN:-bin}") CHAOS_REPORT=$(absolute "${CHAOS_REPORT:-}") CHAOS_LOGS=$(absolute "${CHAOS_LOGS:-.chaos}")
+export CHAOS_BIN CHAOS_REPORT CHAOS_LOGS
+minutes=${CHAOS_MINUTES:-5}
+cd "$root"
+exec go test -tags chaos -count=1 -timeout "$((2 * ${minutes%.*} + 20))m" -run '^TestChaos$' -v ./internal/chaos
