@@ -407,15 +407,17 @@ func (r *run) statuses() {
 	var wrong []string
 	asked := 0
 	var askers sync.WaitGroup
-	for n := range 16 {
+	for n := range 64 {
 		askers.Go(func() {
 			for j := range jobs {
+				// An id that was derived from an Idempotency-Key carries no time, so for some seconds a gateway that is asked for
+				// it the first time cannot tell what never was from what is under way.
 				word, code, err := "", 0, error(nil)
-				for try := 0; try < 5; try++ {
-					if word, code, err = r.crowd.Status(r.Context(), n%len(r.stack.sites), j.user, j.id); err == nil && code != http.StatusServiceUnavailable {
+				for deadline := time.Now().Add(retryWithin); time.Now().Before(deadline); pause(r.Context(), time.Second) {
+					word, code, err = r.crowd.Status(r.Context(), n%len(r.stack.sites), j.user, j.id)
+					if err == nil && code != http.StatusServiceUnavailable && word != order.Processing.Word() && word != order.Queued.Word() {
 						break
 					}
-					pause(r.Context(), time.Second)
 				}
 				want, landed := rows[j.id]
 				fine := err == nil && (landed && word == want || !landed && (code == http.StatusNotFound || word == order.Failed.Word()))

@@ -37,7 +37,7 @@ const (
 	requestTimeout = 10 * time.Second
 	tries          = 6
 	// maxFlight bounds the buyers that wait at the same time; who comes to a longer queue goes home.
-	maxFlight = 4000
+	maxFlight = 3000
 )
 
 // Run lets them come until over is closed: first every buyer once, then some of them again. It returns when each has its
@@ -101,20 +101,19 @@ func (c *Crowd) come(ctx context.Context, n int, r *rand.Rand) {
 		gateway := r.IntN(len(c.Gateways))
 		twin.Go(func() { c.Buy(ctx, gateway, user, quantity, key) })
 	}
-	for range tries {
+	for try := range tries {
 		a := c.Buy(ctx, r.IntN(len(c.Gateways)), user, quantity, key)
-		least := time.Second
 		switch a.Answer {
 		case "sold_out":
 			if r.IntN(3) > 0 {
 				return
 			}
-			least = 2 * time.Second
 		case "unavailable", "too_frequent", "rate_limited", told.Unknown:
 		default:
 			return
 		}
-		if !pause(ctx, least+time.Duration(r.Int64N(int64(2*time.Second)))) {
+		least := time.Second << try // patience grows, else the crowd is the fault
+		if !pause(ctx, least+time.Duration(r.Int64N(int64(least)))) {
 			return
 		}
 	}

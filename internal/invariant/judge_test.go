@@ -159,3 +159,28 @@ func TestExamplesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// With a complete record of what buyers did, an order that stood in the way must be one that they knew of.
+func TestCompleteRecordsAreJudgedMoreStrictly(t *testing.T) {
+	refused := func(s *State) {
+		s.Told = append(s.Told[1:], told.Record{User: "a", HTTP: 503, Answer: "unavailable"},
+			told.Record{User: "a", HTTP: 409, Answer: "already_ordered", OrderID: "oa"})
+	}
+	dead := func(s *State) {
+		s.Orders = append(s.Orders, ledger.Outcome{Order: "od", User: "d", Item: 1, Quantity: 1, Status: order.Failed, Dead: true})
+	}
+	for name, spoil := range map[string]func(*State){"refused and reserved all the same": refused, "refused and failed": dead} {
+		s := healthy()
+		spoil(s)
+		if err := Judge(s, Options{Units: 10}).Err(); err != nil {
+			t.Errorf("%s: %v although others may have bought for the same buyer", name, err)
+		}
+		err := Judge(s, Options{Units: 10, Complete: true}).Err()
+		if err == nil || !strings.Contains(err.Error(), "were told that they got nothing") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Judge(healthy(), Options{Units: 10, Complete: true}).Err(); err != nil {
+		t.Error(err)
+	}
+}
