@@ -50,6 +50,9 @@ func (c *Crowd) Run(ctx context.Context, over <-chan struct{}) {
 	defer c.client.CloseIdleConnections()
 	var all sync.WaitGroup
 	defer all.Wait()
+	// Nobody asks again once the sale is over, but who has asked waits for the answer.
+	patience, end := context.WithCancel(ctx)
+	defer end()
 	start := time.Now()
 	gap := c.Length / time.Duration(c.Buyers)
 	timer := time.NewTimer(0)
@@ -75,7 +78,7 @@ func (c *Crowd) Run(ctx context.Context, over <-chan struct{}) {
 		c.flight.Add(1)
 		all.Go(func() {
 			defer c.flight.Add(-1)
-			c.come(ctx, n, r)
+			c.come(ctx, patience, n, r)
 		})
 	}
 }
@@ -86,8 +89,8 @@ func (c *Crowd) Waiting() (now, dropped int64) { return c.flight.Load(), c.dropp
 // User is the n-th buyer's name.
 func User(n int) string { return "buyer-" + strconv.Itoa(n) }
 
-// come is one buyer's visit.
-func (c *Crowd) come(ctx context.Context, n int, r *rand.Rand) {
+// come is one buyer's visit, which lasts as long as patience at most.
+func (c *Crowd) come(ctx, patience context.Context, n int, r *rand.Rand) {
 	user, quantity, key := User(n), int64(1), ""
 	if r.IntN(10) < 3 {
 		quantity = 1 + r.Int64N(3)
@@ -113,7 +116,7 @@ func (c *Crowd) come(ctx context.Context, n int, r *rand.Rand) {
 			return
 		}
 		least := time.Second << try // patience grows, else the crowd is the fault
-		if !pause(ctx, least+time.Duration(r.Int64N(int64(least)))) {
+		if !pause(patience, least+time.Duration(r.Int64N(int64(least)))) {
 			return
 		}
 	}

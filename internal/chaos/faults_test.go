@@ -299,7 +299,7 @@ func (s *stack) failOver(f Fault) func() time.Time {
 		s.primary = 1 - old
 		for link, proxies := range s.links {
 			if strings.HasSuffix(link, "-redis") {
-				proxies[0].Retarget(s.redis[s.primary].Addr)
+				proxies[0].Redirect(s.redis[s.primary].Addr)
 			}
 		}
 		ended := time.Now()

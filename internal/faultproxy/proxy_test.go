@@ -344,18 +344,3 @@ func TestCloseTwiceAndInTheMiddle(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
-
-func TestRetarget(t *testing.T) {
-	first, second := startServer(t), startServer(t)
-	p := New(t, first.addr)
-	c := dial(t, p.Addr())
-	c.mustDo(t, "a")
-	p.Retarget(second.addr)
-	if _, err := c.ask("b", 10*time.Second); !isReset(err) {
-		t.Errorf("a connection to the old target: %v, want a reset", err)
-	}
-	dial(t, p.Addr()).mustDo(t, "c")
-	if p.Target() != second.addr || first.done.Load() != 1 || second.done.Load() != 1 {
-		t.Errorf("target %s; the old one did %d, the new one %d", p.Target(), first.done.Load(), second.done.Load())
-	}
-}

@@ -110,7 +110,7 @@ func java(jars string, args ...string) *exec.Cmd {
 // kafkaJars is the folder with Apache Kafka's jars, which the script fetches once.
 func kafkaJars(t testing.TB) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(filepath.Dir(datadirScript(t)), "install.sh"), "kafka")
+	cmd := exec.Command(filepath.Join(filepath.Dir(databaseScript(t)), "install.sh"), "kafka")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
