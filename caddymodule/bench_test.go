@@ -53,7 +53,7 @@ func (p *atOnce) Publish(context.Context, *order.Order, map[string]string) (edge
 	return edge.Ack{Offset: p.n.Add(1)}, nil
 }
 
-func (p *atOnce) Healthy() error { return nil }
+func (p *atOnce) HealthyFor(int64) error { return nil }
 
 func (p *atOnce) HealthyFor(int64) error { return nil }
 
