@@ -55,8 +55,6 @@ func (p *atOnce) Publish(context.Context, *order.Order, map[string]string) (edge
 
 func (p *atOnce) HealthyFor(int64) error { return nil }
 
-func (p *atOnce) HealthyFor(int64) error { return nil }
-
 const benchConnections = 64
 
 // arena is a gateway with sales in all states, and the yardstick beside them: Caddy's `respond`, in the same process, with
