@@ -39,21 +39,8 @@ func TestE49KilledAtEveryStep(t *testing.T) {
 			b := synctest.New(t, synctest.Quiet)
 			a := b.Activity(100)
 			crash := point
-			port := testenv.FreePort(t)
-			topics := others(b)
-			url := fmt.Sprintf("http://127.0.0.1:%d/readyz", port)
-			command := func() *exec.Cmd {
-				cmd := exec.Command(bin, "run")
-				cmd.Env = append(os.Environ(),
-					"SECKILL_REDIS_ADDRS="+b.Server.Addr, "SECKILL_KAFKA_BROKERS="+strings.Join(b.Cfg.Kafka.Brokers, ","),
-					"SECKILL_KAFKA_TOPICS_ORDERS="+b.Cfg.Kafka.Topics.Orders, "SECKILL_KAFKA_GROUP="+b.Cfg.Kafka.Group,
-					"SECKILL_KAFKA_TOPICS_DEAD_LETTERS="+topics[0], "SECKILL_KAFKA_TOPICS_RESULTS="+topics[1],
-					"SECKILL_MYSQL_DSN="+b.Cfg.MySQL.DSN, fmt.Sprintf("SECKILL_HTTP_LISTEN=127.0.0.1:%d", port),
-					"SECKILL_RESERVE_DEADLINE=200ms", "SECKILL_PUBLISH_BUDGET=500ms", "SECKILL_HORIZON=1s", "SECKILL_COMPARE_INTERVAL=1h",
-					"SECKILL_LEASE_TTL=1s", "SECKILL_ACCEPT=replication,min_insync_replicas,dlq,results,topic", crashpoint.Env+"="+crash)
-				return cmd
-			}
-			p := testenv.StartProgram(t, "seckill-syncer", command, func() error { return alive(url) })
+			url, command := daemon(b, bin, func() string { return crash })
+			p := testenv.StartProgram(t, "seckill-syncer", command, func() error { return alive(url()) })
 			defer func() {
 				if t.Failed() {
 					t.Log(p.Log())
@@ -76,9 +63,30 @@ func TestE49KilledAtEveryStep(t *testing.T) {
 			crash = ""
 			p.Kill() // reap it
 			p.Restart()
-			testenv.Eventually(t, 20*time.Second, "the program to be well", func() bool { return ready(url) == nil })
+			testenv.Eventually(t, 20*time.Second, "the program to be well", func() bool { return ready(url()) == nil })
 			b.Equal(a)
 		})
+	}
+}
+
+// daemon gives the command that runs the program beside a bench, and where it says whether it is ready: at another port each
+// time, since the former one may be somebody else's by then. crash names the step to die at.
+func daemon(b *synctest.Bench, bin string, crash func() string, more ...string) (url func() string, command func() *exec.Cmd) {
+	b.Helper()
+	var port int
+	topics := others(b)
+	return func() string { return fmt.Sprintf("http://127.0.0.1:%d/readyz", port) }, func() *exec.Cmd {
+		port = testenv.FreePort(b)
+		cmd := exec.Command(bin, "run")
+		cmd.Env = append(os.Environ(),
+			"SECKILL_REDIS_ADDRS="+b.Server.Addr, "SECKILL_KAFKA_BROKERS="+strings.Join(b.Cfg.Kafka.Brokers, ","),
+			"SECKILL_KAFKA_TOPICS_ORDERS="+b.Cfg.Kafka.Topics.Orders, "SECKILL_KAFKA_GROUP="+b.Cfg.Kafka.Group,
+			"SECKILL_KAFKA_TOPICS_DEAD_LETTERS="+topics[0], "SECKILL_KAFKA_TOPICS_RESULTS="+topics[1],
+			"SECKILL_MYSQL_DSN="+b.Cfg.MySQL.DSN, fmt.Sprintf("SECKILL_HTTP_LISTEN=127.0.0.1:%d", port),
+			"SECKILL_RESERVE_DEADLINE=200ms", "SECKILL_PUBLISH_BUDGET=500ms", "SECKILL_HORIZON=1s", "SECKILL_COMPARE_INTERVAL=1h",
+			"SECKILL_LEASE_TTL=1s", "SECKILL_ACCEPT=replication,min_insync_replicas,dlq,results,topic", crashpoint.Env+"="+crash())
+		cmd.Env = append(cmd.Env, more...)
+		return cmd
 	}
 }
 

@@ -1,8 +1,8 @@
 package runner_test
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,25 +76,35 @@ func TestActivityTableReachesRedis(t *testing.T) {
 	}
 }
 
-func TestLatency(t *testing.T) {
+// BenchmarkCommitToRedis says how long a change of the stock takes from COMMIT to Redis, in quantiles; the goal is a p99 below
+// 50 ms on a quiet machine. It is measured from before the statement is sent, with autocommit, to the first look at Redis that
+// shows the change, both from this process.
+//
+//	make services
+//	env $(grep -v ^SECKILL_ .services/env) go test -run '^$' -bench CommitToRedis -benchtime 2000x ./internal/syncer/runner
+func BenchmarkCommitToRedis(t *testing.B) {
 	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(5)
 	_, h := b.Syncer()
 	b.Loaded(a, "")
 	b.Ready(h)
-	var worst time.Duration
-	for range 50 {
-		b.Restock(a, 1)
-		want := b.Stock(a)
+	took := make([]time.Duration, 0, t.N)
+	stock := b.Stock(a)
+	t.ResetTimer()
+	for range t.N {
+		stock++
 		at := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		for b.Look(a).Stock != want {
-			if ctx.Err() != nil {
-				t.Fatal("a restock took more than a second")
+		b.Restock(a, 1)
+		for b.Look(a).Stock != stock {
+			if time.Since(at) > 10*time.Second {
+				t.Fatal("a restock takes more than ten seconds")
 			}
 		}
-		cancel()
-		worst = max(worst, time.Since(at))
+		took = append(took, time.Since(at))
 	}
-	t.Logf("worst of 50 restocks from COMMIT to redis: %s", worst)
+	t.StopTimer()
+	slices.Sort(took)
+	for name, q := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1} {
+		t.ReportMetric(float64(took[int(q*float64(len(took)-1))].Microseconds())/1000, "ms-"+name)
+	}
 }
