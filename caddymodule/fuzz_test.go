@@ -14,14 +14,21 @@ func FuzzPath(f *testing.F) {
 	} {
 		f.Add(p)
 	}
-	f.Fuzz(func(t *testing.T, path string) {
-		got := locate(DefaultPrefix, &url.URL{Path: path})
+	f.Fuzz(func(t *testing.T, target string) {
+		u, err := url.ParseRequestURI(target) // as the server does
+		if err != nil {
+			return
+		}
+		path, got := u.Path, locate(DefaultPrefix, u)
 		want := map[call]string{
 			view: "/" + got.activity, orders: "/" + got.activity + "/orders", mine: "/" + got.activity + "/orders/mine",
 			oneOrder: "/" + got.activity + "/orders/" + got.order,
 		}
 		if spelled, is := want[got.call]; is && (path != DefaultPrefix+spelled || strings.Contains(got.activity+got.order, "/")) {
 			t.Fatalf("%q is taken as call %d of activity %q, order %q", path, got.call, got.activity, got.order)
+		}
+		if _, is := want[got.call]; is && u.EscapedPath() != (&url.URL{Path: path}).EscapedPath() {
+			t.Fatalf("%q is taken as call %d in a second spelling", target, got.call)
 		}
 		if got.call == elsewhere && strings.HasPrefix(path, DefaultPrefix+"/") {
 			t.Fatalf("%q below the prefix is taken as the shop's", path)
