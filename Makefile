@@ -66,6 +66,10 @@ bench: ## benchmarks side by side, as ratios in one run, some minutes; ARGS=Land
 chaos: build ## a sale while everything is killed, paused and cut at random; CHAOS_SEED, CHAOS_MINUTES, CHAOS_SETUP
 	@scripts/chaos.sh
 
+.PHONY: chaos-mutations
+chaos-mutations: ## show that a short chaos run notices when a protection is taken out of the product
+	@scripts/chaos.sh mutations
+
 .PHONY: demo
 demo: ## a whole sale with a sample shop, without root or containers; DEMO_EXIT=1 ends after the verdict
 	@[[ -x .demo/bin/demo ]] || echo 'building the demo; on a fresh clone this and what follows take some minutes'

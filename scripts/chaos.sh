@@ -5,10 +5,12 @@
 #   CHAOS_SEED     decides the faults (default: drawn, and printed)
 #   CHAOS_MINUTES  of sale (default 5)
 #   CHAOS_SETUP    base, cluster, sentinel or brokers (default base)
-#   CHAOS_KINDS    only these faults, separated by commas (a comma within a name is written as a semicolon)
+#   CHAOS_KINDS    only these faults, separated by commas, each as kind or kind@target (a comma within a name is written as a semicolon)
 #   CHAOS_BUYERS   default 60000, for a third as many units
 #   CHAOS_REPORT   document that gets the table, between its markers
 #   CHAOS_BIN      folder of the programs (default bin/)
+#
+# scripts/chaos.sh mutations: takes one protection after the other out of the product and shows that a short run notices.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") or later"
@@ -17,6 +19,15 @@ have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") 
 absolute() { case $1 in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$root" "$1" ;; esac; }
 CHAOS_BIN=$(absolute "${CHAOS_BIN:-bin}") CHAOS_REPORT=$(absolute "${CHAOS_REPORT:-}") CHAOS_LOGS=$(absolute "${CHAOS_LOGS:-.chaos}")
 export CHAOS_BIN CHAOS_REPORT CHAOS_LOGS
-minutes=${CHAOS_MINUTES:-5}
 cd "$root"
-exec go test -tags chaos -count=1 -timeout "$((2 * ${minutes%.*} + 20))m" -run '^TestChaos$' -v ./internal/chaos
+case ${1:-} in
+'')
+	minutes=${CHAOS_MINUTES:-5}
+	exec go test -tags chaos -count=1 -timeout "$((2 * ${minutes%.*} + 20))m" -run '^TestChaos$' -v ./internal/chaos
+	;;
+mutations)
+	export CHAOS_SEED=${CHAOS_SEED:-1} CHAOS_MINUTES=${CHAOS_MINUTES:-1.5} CHAOS_BUYERS=${CHAOS_BUYERS:-9000}
+	exec go test -tags chaos -count=1 -timeout 90m -run '^TestMutations$' -v ./internal/chaos
+	;;
+*) fail "usage: chaos.sh [mutations]" ;;
+esac

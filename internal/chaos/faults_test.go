@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/seckillgate/seckillgate/internal/faultproxy"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -66,6 +69,16 @@ func (r *run) begin(f Fault) (end func() time.Time) {
 		return none
 	case "fail over redis", "fail over redis, writes lost":
 		return s.failOver(f)
+	case "sentinel fail-over":
+		n := s.redisAt("redis")
+		s.redis[n].Kill()
+		r.untilDone("the sentinels promote a replica", func() error {
+			if now := s.redisAt("redis"); now == n {
+				return errSame
+			}
+			return nil
+		})
+		return now(s.redis[n].Restart)
 
 	case "kill kafka":
 		b := s.brokerAt(f.Target)
@@ -265,10 +278,33 @@ func matching(link string) func([]byte) bool {
 
 // redisAt is the server that a fault strikes.
 func (s *stack) redisAt(target string) int {
-	if target == "redis" {
+	switch {
+	case target != "redis":
+	case s.setup == Sentinel:
+		return s.watched()
+	default:
 		return s.primary
 	}
 	return int(target[len(target)-1] - '1')
+}
+
+// errSame: the sentinels still hold the old primary for the primary.
+var errSame = errors.New("not yet")
+
+// watched is the server that the sentinels hold for the primary.
+func (s *stack) watched() int {
+	c := redis.NewSentinelClient(&redis.Options{Addr: s.sentinels[0].Addr})
+	defer c.Close()
+	n := 0
+	testenv.Eventually(s, 30*time.Second, "the sentinels to name the primary", func() bool {
+		at, err := c.GetMasterAddrByName(s.Context(), master).Result()
+		if err != nil || len(at) != 2 {
+			return false
+		}
+		n = slices.Index(addresses(s.redis), at[0]+":"+at[1])
+		return n >= 0
+	})
+	return n
 }
 
 func (s *stack) brokerAt(target string) *testenv.Broker { return s.brokers[target[len(target)-1]-'1'] }

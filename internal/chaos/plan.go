@@ -97,11 +97,15 @@ func between(link string) string {
 // Programs are the product's processes in a run.
 var Programs = []string{"gateway1", "gateway2", "worker1", "worker2", "syncer1", "syncer2"}
 
-// Links are the connections that a fault proxy stands on, each as process-server.
-func Links() []string {
+// Links are the connections that a fault proxy stands on, each as process-server. A Redis Cluster and sentinels tell their
+// clients where to go, past any proxy.
+func Links(setup Setup) []string {
 	var out []string
 	for _, p := range Programs {
-		out = append(out, p+"-redis", p+"-kafka")
+		out = append(out, p+"-kafka")
+		if setup == Base || setup == Brokers {
+			out = append(out, p+"-redis")
+		}
 		if !strings.HasPrefix(p, "gateway") {
 			out = append(out, p+"-mysql")
 		}
@@ -112,7 +116,7 @@ func Links() []string {
 // kinds are the faults of a set-up.
 func kinds(setup Setup) []kind {
 	s := time.Second
-	redis, broker := []string{"redis"}, []string{"kafka1"}
+	redis, broker, links := []string{"redis"}, []string{"kafka1"}, Links(setup)
 	switch setup {
 	case Cluster:
 		redis = []string{"redis1", "redis2", "redis3"}
@@ -136,12 +140,12 @@ func kinds(setup Setup) []kind {
 		{name: "kill mysql", targets: []string{"mysql"}, weight: 3, least: s / 2, most: 5 * s, takes: 3 * s, strikes: the("mysql")},
 		{name: "pause mysql", targets: []string{"mysql"}, weight: 2, pause: true, strikes: the("mysql")},
 
-		{name: "cut link", targets: Links(), weight: 4, least: s, most: 8 * s, strikes: between},
-		{name: "partition link", targets: Links(), weight: 4, least: 2 * s, most: 10 * s, strikes: between},
-		{name: "delay requests", targets: Links(), weight: 3, least: 3 * s, most: 10 * s, strikes: between},
-		{name: "delay replies", targets: Links(), weight: 3, least: 3 * s, most: 10 * s, strikes: between},
-		{name: "lose replies", targets: Links(), weight: 5, least: 3 * s, most: 8 * s, strikes: between},
-		{name: "reset link", targets: Links(), weight: 3, least: 2 * s, most: 6 * s, strikes: between},
+		{name: "cut link", targets: links, weight: 4, least: s, most: 8 * s, strikes: between},
+		{name: "partition link", targets: links, weight: 4, least: 2 * s, most: 10 * s, strikes: between},
+		{name: "delay requests", targets: links, weight: 3, least: 3 * s, most: 10 * s, strikes: between},
+		{name: "delay replies", targets: links, weight: 3, least: 3 * s, most: 10 * s, strikes: between},
+		{name: "lose replies", targets: links, weight: 5, least: 3 * s, most: 8 * s, strikes: between},
+		{name: "reset link", targets: links, weight: 3, least: 2 * s, most: 6 * s, strikes: between},
 
 		{name: "reload caddy", targets: []string{"gateway1", "gateway2"}, weight: 3, least: s, most: 4 * s, strikes: whole},
 		{name: "rebalance", weight: 3, least: 3 * s, most: 8 * s, strikes: the("worker3")},
@@ -158,17 +162,8 @@ func kinds(setup Setup) []kind {
 			kind{name: "fail over redis", weight: 3, least: s, most: 4 * s, strikes: the("redis")},
 			kind{name: "fail over redis, writes lost", weight: 3, least: s, most: 4 * s, strikes: the("redis")})
 	}
-	if setup == Sentinel {
+	if setup == Sentinel { // whatever takes the primary away for long makes the sentinels promote a replica
 		out = append(out, kind{name: "sentinel fail-over", weight: 6, least: 2 * s, most: 8 * s, takes: 5 * s, strikes: the("redis")})
-	}
-	return out
-}
-
-// Kinds names the faults of a set-up.
-func Kinds(setup Setup) []string {
-	var out []string
-	for _, k := range kinds(setup) {
-		out = append(out, k.name)
 	}
 	return out
 }
@@ -182,25 +177,15 @@ const (
 // pairs is how often two faults come at once: one step in so many.
 const pairs = 4
 
-// NewPlan draws a run. only, if any, are the kinds to draw from.
+// NewPlan draws a run. only, if any, are the kinds to draw from, each by its name or as kind@target.
 func NewPlan(setup Setup, seed uint64, length time.Duration, only ...string) (*Plan, error) {
 	p := &Plan{Seed: seed, Setup: setup, Length: length, MaxPause: 30 * time.Second}
 	if length <= 10*time.Minute {
 		p.MaxPause = 10 * time.Second // a short run would otherwise be one long pause
 	}
-	var from []kind
-	for _, k := range kinds(setup) {
-		if len(only) == 0 || slices.Contains(only, k.name) {
-			from = append(from, k)
-		}
-	}
-	if len(from) == 0 {
-		return nil, fmt.Errorf("kinds %q: set-up %s has none of them; it has %q", only, setup, Kinds(setup))
-	}
-	for _, name := range only {
-		if !slices.Contains(Kinds(setup), name) {
-			return nil, fmt.Errorf("kind %q: set-up %s has no such fault; it has %q", name, setup, Kinds(setup))
-		}
+	from, err := choose(kinds(setup), only)
+	if err != nil {
+		return nil, fmt.Errorf("set-up %s: %w", setup, err)
 	}
 	r := rand.New(rand.NewPCG(seed, 0x5ec0))
 	unseen := slices.Clone(from) // each kind comes once before any comes again by weight
@@ -231,6 +216,34 @@ func NewPlan(setup Setup, seed uint64, length time.Duration, only ...string) (*P
 		at += takes + 4*time.Second + time.Duration(r.Int64N(int64(5*time.Second)))
 	}
 	return p, nil
+}
+
+// choose gives the kinds of which only names some, each as a kind or as kind@target.
+func choose(all []kind, only []string) ([]kind, error) {
+	if len(only) == 0 {
+		return all, nil
+	}
+	var out []kind
+	for _, word := range only {
+		name, target, one := strings.Cut(word, "@")
+		i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
+		if i < 0 {
+			names := make([]string, len(all))
+			for i := range all {
+				names[i] = all[i].name
+			}
+			return nil, fmt.Errorf("kind %q: there is no such fault; there are %q", name, names)
+		}
+		k := all[i]
+		if one {
+			if !slices.Contains(k.targets, target) {
+				return nil, fmt.Errorf("kind %q: there is no %q; there are %q", name, target, k.targets)
+			}
+			k.targets = []string{target}
+		}
+		out = append(out, k)
+	}
+	return out, nil
 }
 
 func weighted(r *rand.Rand, from []kind) kind {

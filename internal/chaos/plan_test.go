@@ -85,18 +85,20 @@ func TestPlansLeaveNothingOut(t *testing.T) {
 }
 
 func TestPlanOfSomeKinds(t *testing.T) {
-	p, err := NewPlan(Base, 1, 5*time.Minute, "kill", "force")
+	p, err := NewPlan(Base, 1, 5*time.Minute, "kill@worker2", "force")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range p.Steps {
 		for _, f := range s.Faults {
-			if !slices.Contains([]string{"kill", "force"}, f.Kind) {
+			if !slices.Contains([]string{"kill worker2", "force "}, f.Kind+" "+f.Target) {
 				t.Errorf("%s was not asked for", f)
 			}
 		}
 	}
-	if _, err := NewPlan(Base, 1, 5*time.Minute, "kill", "earthquake"); err == nil {
-		t.Error("a kind that does not exist is taken")
+	for _, word := range []string{"earthquake", "kill@redis"} {
+		if _, err := NewPlan(Base, 1, 5*time.Minute, "kill", word); err == nil {
+			t.Errorf("%q, which does not exist, is taken", word)
+		}
 	}
 }

@@ -37,10 +37,11 @@ type stack struct {
 	dir   string
 	bin   string
 
-	redis   []*testenv.Redis
-	primary int // of base: which of the two
-	brokers []*testenv.Broker
-	mysql   *testenv.MariaDB
+	redis     []*testenv.Redis
+	primary   int // of two: which
+	sentinels []*testenv.Redis
+	brokers   []*testenv.Broker
+	mysql     *testenv.MariaDB
 
 	links    map[string][]*faultproxy.Proxy // by process-server
 	programs map[string]*testenv.Program
@@ -94,17 +95,57 @@ func newStack(t *testing.T, setup Setup, bin string) *stack {
 	return s
 }
 
+// durable makes a Redis keep its data over a kill: what it has written is with the system, if not on the disk.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0"}
+
+// master is the name by which the sentinels know the primary.
+const master = "sale"
+
 func (s *stack) startRedis() {
-	for range 2 {
-		s.redis = append(s.redis, testenv.StartRedis(s, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0"))
+	s.Helper()
+	switch s.setup {
+	case Cluster:
+		s.redis = testenv.StartRedisClusterNodes(s, 3, durable...)
+	case Sentinel:
+		for range 3 {
+			s.redis = append(s.redis, testenv.StartRedis(s, durable...))
+		}
+		s.redis[1].ReplicaOf(s.redis[0].Addr)
+		s.redis[2].ReplicaOf(s.redis[0].Addr)
+		s.sentinels = testenv.StartSentinels(s, 3, master, s.redis[0], 2)
+	default:
+		s.redis = []*testenv.Redis{testenv.StartRedis(s, durable...), testenv.StartRedis(s, durable...)}
+		s.replicate()
 	}
-	s.replicate()
 }
 
-// replicate makes the other server a replica of the primary.
+// replicate makes the other server of the two a replica of the primary.
 func (s *stack) replicate() {
 	host, port, _ := strings.Cut(s.redis[s.primary].Addr, ":")
 	s.redisDo(1-s.primary, "REPLICAOF", host, port)
+}
+
+// proxied says whether a process finds Redis through a proxy of its own.
+func (s *stack) proxied() bool { return s.setup == Base || s.setup == Brokers }
+
+// redisConfig is how a process finds Redis.
+func (s *stack) redisConfig(process string) redisconn.Config {
+	switch s.setup {
+	case Cluster:
+		return redisconn.Config{Addrs: addresses(s.redis)}
+	case Sentinel:
+		return redisconn.Config{Addrs: addresses(s.sentinels), Sentinel: master}
+	default:
+		return redisconn.Config{Addrs: s.through(process, "redis")}
+	}
+}
+
+func addresses(servers []*testenv.Redis) []string {
+	out := make([]string, len(servers))
+	for i, r := range servers {
+		out[i] = r.Addr
+	}
+	return out
 }
 
 // redisDo runs a command on a Redis server by itself, without any proxy.
@@ -124,7 +165,9 @@ func (s *stack) redisDo(n int, args ...any) string {
 // join lays the links of a process.
 func (s *stack) join(process string) {
 	s.Helper()
-	s.links[process+"-redis"] = []*faultproxy.Proxy{faultproxy.New(s, s.redis[s.primary].Addr)}
+	if s.proxied() {
+		s.links[process+"-redis"] = []*faultproxy.Proxy{faultproxy.New(s, s.redis[s.primary].Addr)}
+	}
 	s.links[process+"-mysql"] = []*faultproxy.Proxy{faultproxy.New(s, s.mysql.Addr)}
 	addrs := make([]string, len(s.brokers))
 	for i, b := range s.brokers {
@@ -157,13 +200,13 @@ func (s *stack) configure() {
 	s.Helper()
 	for _, p := range []string{tool, "worker1", "worker2", "worker3", "syncer1", "syncer2"} {
 		text := fmt.Sprintf(`
-redis: {addrs: ["%s"]}
+redis: {addrs: ["%s"], sentinel: %q}
 kafka: {brokers: ["%s"]}
 mysql: {dsn: %q}
 log: {format: console, level: info}
 http: {listen: "127.0.0.1:%d"}
 accept: [replication, min_insync_replicas]
-`, strings.Join(s.through(p, "redis"), `", "`), strings.Join(s.through(p, "kafka"), `", "`), s.dsn(p), testenv.FreePort(s))
+`, strings.Join(s.redisConfig(p).Addrs, `", "`), s.redisConfig(p).Sentinel, strings.Join(s.through(p, "kafka"), `", "`), s.dsn(p), testenv.FreePort(s))
 		if !strings.HasPrefix(p, "worker") {
 			text += timings
 		}
@@ -186,6 +229,11 @@ func (s *stack) caddyfile(gateway string) {
 	s.Helper()
 	s.variant++
 	site := s.sites[slices.Index(Programs, gateway)]
+	found := s.redisConfig(gateway)
+	where := strings.Join(found.Addrs, " ")
+	if found.Sentinel != "" {
+		where = "sentinel " + found.Sentinel + " " + where
+	}
 	s.write(gateway+".caddyfile", fmt.Sprintf(`{
 	admin 127.0.0.1:%d
 	log {
@@ -206,7 +254,7 @@ func (s *stack) caddyfile(gateway string) {
 	}
 	respond /up "up"
 }
-`, s.admins[gateway], strings.Join(s.through(gateway, "redis"), " "), strings.Join(s.through(gateway, "kafka"), " "),
+`, s.admins[gateway], where, strings.Join(s.through(gateway, "kafka"), " "),
 		64+s.variant%64, site))
 }
 
@@ -219,7 +267,9 @@ func (s *stack) write(name, text string) {
 
 func (s *stack) open() {
 	s.Helper()
-	rdb, err := redisconn.New(redisconn.Config{Addrs: s.through(tool, "redis"), ReadTimeout: 3 * time.Second})
+	found := s.redisConfig(tool)
+	found.ReadTimeout = 3 * time.Second
+	rdb, err := redisconn.New(found)
 	if err != nil {
 		s.Fatal(err)
 	}

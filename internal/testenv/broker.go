@@ -78,7 +78,11 @@ log.cleaner.dedupe.buffer.size=16777216
 		}
 		b.process = &process{
 			t: t, name: fmt.Sprintf("kafka-%d", i+1), log: filepath.Join(b.Dir, "out"), within: brokerWithin,
-			command: func() *exec.Cmd { return java(jars, "kafka.Kafka", conf) },
+			command: func() *exec.Cmd {
+				cmd := java(jars, "kafka.Kafka", conf)
+				cmd.Dir = b.Dir
+				return cmd
+			},
 			answers: func() error { return greetKafka(b.Addr) },
 		}
 		all[i] = b

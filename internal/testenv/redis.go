@@ -84,8 +84,9 @@ func StartRedisCluster(t testing.TB, masters int) []string {
 	return addrs
 }
 
-// StartRedisClusterNodes is StartRedisCluster for tests that kill or pause single nodes.
-func StartRedisClusterNodes(t testing.TB, masters int) []*Redis {
+// StartRedisClusterNodes is StartRedisCluster for tests that kill or pause single nodes; args are options of each as with
+// StartRedis.
+func StartRedisClusterNodes(t testing.TB, masters int, args ...string) []*Redis {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
@@ -93,8 +94,10 @@ func StartRedisClusterNodes(t testing.TB, masters int) []*Redis {
 	nodes := make([]*Redis, masters)
 	clients := make([]*redis.Client, masters)
 	for i := range nodes {
-		nodes[i] = StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(freePort(t)),
-			"--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf")
+		nodes[i] = StartRedis(t, append([]string{
+			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(freePort(t)),
+			"--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf",
+		}, args...)...)
 		clients[i] = redis.NewClient(&redis.Options{Addr: nodes[i].Addr})
 		defer clients[i].Close()
 	}
