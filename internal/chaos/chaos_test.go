@@ -305,6 +305,7 @@ func (r *run) judge() {
 	r.check("the end state", r.book)
 	r.say("judged after %.1f s", time.Since(began).Seconds())
 	r.attribute()
+	r.failures()
 	r.statuses()
 	r.nobodyLockedOut()
 	for i := range r.done {
@@ -374,6 +375,36 @@ func (r *run) attribute() {
 				d.Leaked += int(e.Quantity)
 			}
 		}
+	}
+}
+
+// failures tells how many accepted orders failed, and why. For want of stock they may only where the edge could not know:
+// the shop took units away, or a promoted or restarted Redis was not noticed at once.
+func (r *run) failures() {
+	rows, err := r.stack.db.QueryContext(r.Context(),
+		"SELECT reason, COUNT(*) FROM orders WHERE activity_id = ? AND status = 'FAILED' GROUP BY reason", r.stack.activity)
+	if err != nil {
+		r.Errorf("read the orders that failed: %v", err)
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var reason string
+		var n int
+		if err := rows.Scan(&reason, &n); err != nil {
+			r.Errorf("read the orders that failed: %v", err)
+			return
+		}
+		r.say("%d accepted orders failed: %s", n, reason)
+		excused := slices.ContainsFunc(r.done, func(d Done) bool {
+			return d.Kind == "correct stock" || strings.Contains(d.Kind, "redis") || strings.Contains(d.Kind, "sentinel")
+		})
+		if reason == order.ReasonSoldOut && !excused {
+			r.Errorf("I5: %d accepted orders found no stock, and nothing excuses it", n)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		r.Errorf("read the orders that failed: %v", err)
 	}
 }
 
