@@ -143,7 +143,8 @@ func (l *Ledger) SetActivity(ctx context.Context, a Activity) (bool, error) {
 	return n != 0, nil
 }
 
-// SetRecovering closes an activity until it is loaded again. An activity that Redis does not know needs no closing.
+// SetRecovering closes an activity until it is loaded again, and fences a load under way: what made it necessary may have
+// come after that load's snapshot. An activity that Redis does not know needs no closing.
 func (l *Ledger) SetRecovering(ctx context.Context, activity int64, why string) error {
 	err := l.run(ctx, recoveringScript, KeysOf(activity).base(0), EventsChannel, activity, cleanReason(why)).Err()
 	if err != nil {

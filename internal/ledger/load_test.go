@@ -130,6 +130,25 @@ func TestALoadIsFencedByTheNextOne(t *testing.T) {
 	})
 }
 
+// What closed the activity during a load may have come after that load's snapshot, so the load must not open it.
+func TestALoadIsFencedByAClosing(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		epoch := t.begin()
+		if err := t.SetRecovering(t.ctx, t.id, "the binlog position is lost"); err != nil {
+			t.Fatal(err)
+		}
+		if err := t.LoadOrders(t.ctx, t.id, epoch, []ledger.Outcome{landed(wish("u1", 1), t.item, order.Paid)}); !errors.Is(err, ledger.ErrFenced) {
+			t.Fatal(err)
+		}
+		if _, err := t.LoadFinish(t.ctx, t.id, epoch, 1, 1, ledger.Open); !errors.Is(err, ledger.ErrFenced) {
+			t.Fatal(err)
+		}
+		if _, err := t.LoadFinish(t.ctx, t.id, t.begin(), 1, 1, ledger.Open); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestE116APauseDuringALoadSurvives(t *testing.T) {
 	b := onRedis(t)
 	epoch := b.begin()

@@ -256,8 +256,9 @@ type EventOutcome struct {
 
 // Errors of loading.
 var (
-	// ErrFenced: another load of the activity has begun, or the server changed; this one must stop.
-	ErrFenced = errors.New("load fenced: another load began or redis changed servers")
+	// ErrFenced: another load of the activity has begun, the activity was closed anew (SetRecovering), or the server changed;
+	// this one must stop.
+	ErrFenced = errors.New("load fenced: another load began, the activity was closed anew, or redis changed servers")
 	// ErrNoCatalogue: seckill:activities is missing; every activity answers 503 until the syncer has written it.
 	ErrNoCatalogue = errors.New("redis has no catalogue of activities (seckill:activities)")
 )

@@ -53,7 +53,7 @@ end
 local function read_activity()
   local a = { }
   local h = redis.pcall('HMGET', KEYS[6], 'item_id', 'starts_at', 'ends_at', 'max_per_user', 'state', 'server',
-    'epoch', 'has_buyers', 'next')
+    'epoch', 'has_buyers', 'next', 'why')
   if h.err then
     a.problem = 'activity: ' .. h.err
     return a
@@ -65,7 +65,7 @@ local function read_activity()
     return a
   end
   a.item, a.starts, a.ends, a.max = id_text(h[1]), int(h[2]), int(h[3]), int(h[4])
-  a.server, a.epoch, a.next = h[6], h[7], h[9]
+  a.server, a.epoch, a.next, a.why = h[6], h[7], h[9], h[10]
   local s = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3]) -- a key of another type reads as missing
   a.stock, a.version, a.pending = int(s[1]), int(s[2]), int(s[3])
   a.version_text = s[2]
@@ -117,7 +117,8 @@ local function close_for_recovery(channel, activity, now, why)
   redis.call('PUBLISH', channel, table.concat({ activity, str(now), '0', 'recovering' }, US))
 end
 
--- A load may write only while it is the newest one and Redis is still the server that it began on.
+-- A load may write only while it is the newest one, nobody has closed the activity for another reason since it began, and
+-- Redis is still the server that it began on.
 local function fenced(a, epoch)
-  return not a.exists or a.epoch ~= epoch or a.state ~= 'recovering' or not same_server(a.server, a.epoch)
+  return not a.exists or a.epoch ~= epoch or a.state ~= 'recovering' or a.why ~= 'load' or not same_server(a.server, a.epoch)
 end
