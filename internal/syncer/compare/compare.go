@@ -272,10 +272,24 @@ func (w *work) settle(ctx context.Context, rows []ledger.Outcome) error {
 	if err != nil {
 		return err
 	}
-	s := ledger.Settlement{Activity: w.out.ID, Source: ledger.FromBinlog, Orders: rows}
-	if found {
-		s.Stock, s.Version = stock, version
+	// A dead order stays dead, so its result may be written over any other. A live one may have died since it was read, and
+	// the binlog may have said so already: its result is written only where there is none.
+	by := map[ledger.Source][]ledger.Outcome{}
+	for _, o := range rows {
+		source := ledger.FromWorker
+		if o.Dead {
+			source = ledger.FromBinlog
+		}
+		by[source] = append(by[source], o)
 	}
-	_, err = w.Ledger.Settle(ctx, s)
-	return err
+	for source, orders := range by {
+		s := ledger.Settlement{Activity: w.out.ID, Source: source, Orders: orders}
+		if found {
+			s.Stock, s.Version = stock, version
+		}
+		if _, err = w.Ledger.Settle(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -91,6 +91,35 @@ func TestEqualVersionOtherStock(t *testing.T) {
 	}
 }
 
+// The sweep reads that an order is live; before it settles, the order is cancelled and the binlog says so. What its buyer
+// is told must not go back.
+func TestSettlingLateDoesNotTakeACancelBack(t *testing.T) {
+	b, a := sale(t, 10)
+	o := b.Buy(a, "u1", 2)
+	b.Land(false)
+	keys := ledger.KeysOf(a.ID)
+	entry := b.Client().HGet(b.Context(), keys.Ledger, o.ID).Val()
+	_, err := b.Ledger.Settle(b.Context(), ledger.Settlement{Activity: a.ID, Source: ledger.FromBinlog, Orders: []ledger.Outcome{{
+		Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Status: order.Cancelled, Dead: true,
+	}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	// As if the entry had been looked at before, and is settled only now.
+	b.Client().HSet(b.Context(), keys.Ledger, o.ID, entry)
+	b.Client().IncrBy(b.Context(), keys.Pending, o.Quantity)
+	r, err := b.Comparer.Run(b.Context(), []ledger.Activity{a}, compare.Options{Young: true})
+	if err != nil || !strings.Contains(kinds(r.Activities[0]), string(compare.Settled)) {
+		b.Fatalf("%+v, %v", r, err)
+	}
+	if v, err := b.Ledger.Lookup(b.Context(), a.ID, o.ID); err != nil || v.Status != order.Cancelled {
+		b.Fatalf("the buyer is told %s (%v), want CANCELLED", v.Status, err)
+	}
+	if s := b.Look(a); s.Pending != 0 || s.Stock != 8 {
+		b.Fatalf("%+v", s)
+	}
+}
+
 func dropTriggers(b *synctest.Bench) {
 	rows, err := b.Store.DB().QueryContext(b.Context(), "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE()")
 	if err != nil {
