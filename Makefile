@@ -51,6 +51,10 @@ services: ## start real Redis, MariaDB and Apache Kafka on free loopback ports; 
 services-stop: ## stop them and throw their data away
 	@scripts/services.sh stop
 
+.PHONY: model
+model: ## the protocol's models: a million random steps over the real scripts; `make test` runs it too
+	@model/check.sh
+
 .PHONY: lint
 lint: ## golangci-lint with our rules, in every module, and go.mod tidy
 	@scripts/lint.sh

@@ -18,6 +18,7 @@ fi
 
 "$root/scripts/install.sh" browser # for the pages of the demo's shop
 code=0
+"$root/model/check.sh" || code=$?
 for mod in "$root"/*/go.mod "$root/go.mod"; do
 	[[ -e $mod ]] || continue
 	cd "$(dirname "$mod")"
