@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
@@ -31,6 +33,11 @@ func (p *parts) checks(s *settings) []startup.Check {
 				}
 				out = append(out, startup.Finding{Level: f.Level, System: "mysql", Name: f.Name, Text: f.Text})
 			}
+			if err == nil && !slices.ContainsFunc(found, func(f store.Finding) bool { return f.Name == "schema" }) {
+				var unheard []startup.Finding
+				unheard, err = p.unheard(ctx, s)
+				out = append(out, unheard...)
+			}
 			if err != nil || !s.Unpaid.Enabled() {
 				return out, err
 			}
@@ -45,6 +52,19 @@ func (p *parts) checks(s *settings) []startup.Check {
 			return ofKafka(found), err
 		}},
 	}
+}
+
+// unheard finds listeners that the outbox is written for and that this worker does not tell.
+func (p *parts) unheard(ctx context.Context, s *settings) (out []startup.Finding, err error) {
+	sinks, err := p.store.Subscribed(ctx)
+	for _, k := range sinks {
+		if k == store.Results && s.Outbox.Results || k == store.Webhook && s.Webhook.Enabled() {
+			continue
+		}
+		out = append(out, startup.Finding{Level: store.Warning, System: "mysql", Name: "outbox_unheard", Text: fmt.Sprintf(
+			"outcomes are kept for listener %s, which this worker is not configured to tell: configure it, or end that with seckill-worker outbox forget %s", k, k)})
+	}
+	return out, err
 }
 
 func ofKafka(found []kafka.Finding) (out []startup.Finding) {

@@ -81,17 +81,27 @@ func (s *settings) explain(out io.Writer) {
 		unpaid = fmt.Sprintf("let orders that are still %s %s after their landing become %s and give their stock back, every %s,\n    at most %d a transaction",
 			s.MySQL.SuccessStatus, u.Window, order.Expired, u.Every, u.Batch)
 	}
+	told := fmt.Sprintf("write what becomes of each order to topic %s", k.Topics.Results)
+	if !s.Outbox.Results {
+		told = "write nothing to the results topic (outbox.results is false)"
+	}
+	if w := s.Webhook; w.Enabled() {
+		told += fmt.Sprintf("\n  - post what becomes of each order to %s, signed with %d secrets, at most %d at once,\n    again after %s to %s until the shop answers 2xx",
+			w.Place(), len(w.Secrets), w.Parallel, w.RetryMin, w.RetryMax)
+	}
 	fmt.Fprintf(out, `run would:
   - read topic %s as group %s from %v
   - land batches of at most %d orders or %d bytes, gathered for at most %s, into tables %s and %s,
     with status %s; batches of an item shrink while it meets deadlocks or lock timeouts
-  - settle each batch in Redis at %v and write outcomes to topic %s
+  - settle each batch in Redis at %v
+  - %s
+  - give up telling what is older than %s, with health red from %s on
   - %s
   - set records aside in topic %s when they can never become orders
   - on SIGTERM finish running batches within %s
   - serve health and metrics on %s
 `, k.Topics.Orders, k.Group, k.Brokers, l.MaxOrders, l.MaxBytes, l.MaxWait, t.Orders, t.Inventory, s.MySQL.SuccessStatus,
-		s.Redis.Addrs, k.Topics.Results, unpaid, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
+		s.Redis.Addrs, told, s.Outbox.Keep, s.Outbox.AlarmAfter, unpaid, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
 	if l.AcceptLostOffsets {
 		fmt.Fprintln(out, "  - skip to the oldest record when its committed offset is gone (landing.accept_lost_offsets)")
 	}

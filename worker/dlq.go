@@ -162,8 +162,7 @@ idempotent.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
-			lander, end := p.lander(s, log)
-			defer end()
+			lander := p.lander(s, log)
 			var sum landing.Tally
 			for len(letters) > 0 {
 				n := min(len(letters), s.Landing.MaxOrders)

@@ -69,7 +69,7 @@ wins: mysql.dsn is SECKILL_MYSQL_DSN. These three are enough to run:
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVarP(&path, "config", "c", "", "YAML `FILE` with the configuration; the environment overrides it")
 	load := func(need ...system) (*settings, error) { return loadSettings(path, need...) }
-	root.AddCommand(newRun(load), newMigrate(load), newReplay(load), newDLQ(load), newConfig(load))
+	root.AddCommand(newRun(load), newMigrate(load), newReplay(load), newDLQ(load), newOutbox(load), newConfig(load))
 	cli.Strict(root)
 	return root
 }

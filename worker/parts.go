@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/outbox"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
+	"github.com/seckillgate/seckillgate/internal/webhook"
 )
 
 // parts are the clients that commands use. None of them dials before it is used.
@@ -67,12 +71,29 @@ func (p *parts) close() error {
 	return errors.Join(errs...)
 }
 
-// lander wires the landing code for a command that lands by itself (replay, dlq replay) and ends by itself. The returned
-// function ends it.
-func (p *parts) lander(s *settings, log *zap.Logger) (*landing.Lander, func()) {
-	m := landing.NewMetrics(nil)
-	results := landing.NewTopicResults(p.producer, s.Kafka.Topics.Results, m, log)
-	results.Start()
+// lander wires the landing code for a command that lands by itself (replay, dlq replay) and ends by itself.
+func (p *parts) lander(s *settings, log *zap.Logger) *landing.Lander {
 	dead := landing.NewTopicDeadLetters(p.producer, s.Kafka)
-	return landing.NewLander(s.Landing, p.store, p.ledger, dead, results, new(telemetry.Health), m, log), results.Stop
+	return landing.NewLander(s.Landing, p.store, p.ledger, dead, silent{}, new(telemetry.Health), landing.NewMetrics(nil), log)
+}
+
+// silent tells nobody of what a command has landed: it is in the outbox, and a running worker tells it.
+type silent struct{}
+
+func (silent) Put(order.Result) {}
+
+// outbox wires those who listen.
+func (p *parts) outbox(s *settings, h outbox.Health, r prometheus.Registerer, log *zap.Logger) (*outbox.Outbox, error) {
+	out := outbox.New(s.Outbox, p.store, h, r, log)
+	if s.Outbox.Results {
+		out.Add(store.Results, outbox.ResultsTopic{Sender: p.producer, Topic: s.Kafka.Topics.Results}, outbox.ResultsPace)
+	}
+	if s.Webhook.Enabled() {
+		shop, err := webhook.New(s.Webhook)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errRefused, err)
+		}
+		out.Add(store.Webhook, shop, shop.Pace())
+	}
+	return out, nil
 }

@@ -43,8 +43,7 @@ TIME is a moment (2026-11-11T20:00:00+08:00, or "2026-11-11 20:00:00" in local t
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
-			lander, end := p.lander(s, log)
-			defer end()
+			lander := p.lander(s, log)
 			done, err := lander.Replay(ctx, p.admin, s.Kafka.Topics.Orders, from, dryRun)
 			out := cmd.OutOrStdout()
 			if len(done.Cut) > 0 {

@@ -92,8 +92,14 @@ func run(ctx context.Context, s *settings) (err error) {
 		return err
 	}
 	metrics := landing.NewMetrics(registry)
-	results := landing.NewTopicResults(p.producer, s.Kafka.Topics.Results, metrics, log)
-	results.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop and Close, not by the signal
+	results, err := p.outbox(s, health, registry, log)
+	if err != nil {
+		return err
+	}
+	if err := results.Subscribe(ctx); err != nil {
+		return err
+	}
+	results.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop, not by the signal
 	defer results.Stop()
 	dead := landing.NewTopicDeadLetters(p.producer, s.Kafka)
 	lander := landing.NewLander(s.Landing, p.store, p.ledger, dead, results, health, metrics, log)

@@ -10,10 +10,12 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/outbox"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 	"github.com/seckillgate/seckillgate/internal/unpaid"
+	"github.com/seckillgate/seckillgate/internal/webhook"
 )
 
 // settings is the whole configuration of the worker. seckill-worker.yaml beside this file has every key with its meaning.
@@ -23,6 +25,8 @@ type settings struct {
 	MySQL   store.Config     `yaml:"mysql"`
 	Landing landing.Config   `yaml:"landing"`
 	Unpaid  unpaid.Config    `yaml:"unpaid"`
+	Outbox  outbox.Config    `yaml:"outbox"`
+	Webhook webhook.Config   `yaml:"webhook"`
 	HTTP    telemetry.HTTP   `yaml:"http"`
 	Log     telemetry.Log    `yaml:"log"`
 
@@ -56,7 +60,7 @@ const (
 // loadSettings reads the file, if there is one, and the environment. Addresses of systems that the command does not need
 // may be missing.
 func loadSettings(path string, need ...system) (*settings, error) {
-	s := &settings{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9301"}}
+	s := &settings{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9301"}, Outbox: outbox.Config{Results: true}}
 	if !slices.Contains(need, needRedis) {
 		s.Redis.Addrs = []string{"redis.invalid:6379"}
 	}

@@ -12,6 +12,11 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 )
 
+// Sender sends one message and waits for its acknowledgement. *kafka.Producer is one.
+type Sender interface {
+	Send(ctx context.Context, topic string, key, value []byte, headers map[string]string) (kafka.Ack, error)
+}
+
 // Headers of a dead letter. Its key and value are the record's own.
 const (
 	headerError     = "error"     // why the record can never become an order

@@ -55,7 +55,8 @@ type DeadLetters interface {
 	Put(ctx context.Context, r Record, why error) error
 }
 
-// Results takes what became of an order, for whoever listens. Put must not block.
+// Results hears what became of an order, for whoever listens. Put must not block. It may miss what a kill cut off: what must not be
+// missed is in MySQL's outbox, which the store wrote with the order.
 type Results interface {
 	Put(r order.Result)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/outbox"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -204,7 +205,11 @@ func (e *live) worker(cfg Config, s Store, l Ledger) *worker {
 		l = e.ledger
 	}
 	h, m := newFakeHealth(), NewMetrics(nil)
-	results := NewTopicResults(e.producer, e.kafka.Topics.Results, m, e.log)
+	results := outbox.New(outbox.Config{}, e.store, h, nil, e.log)
+	results.Add(store.Results, outbox.ResultsTopic{Sender: e.producer, Topic: e.kafka.Topics.Results}, outbox.ResultsPace)
+	if err := results.Subscribe(e.t.Context()); err != nil {
+		e.t.Fatal(err)
+	}
 	results.Start()
 	e.t.Cleanup(results.Stop)
 	lander := NewLander(cfg, s, l, NewTopicDeadLetters(e.producer, e.kafka), results, h, m, e.log)

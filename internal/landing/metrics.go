@@ -12,7 +12,6 @@ type Metrics struct {
 	settles     *prometheus.CounterVec // answer
 	retries     *prometheus.CounterVec // step
 	deadLetters *prometheus.CounterVec // cause
-	results     *prometheus.CounterVec // outcome
 	sessions    prometheus.Counter
 	lagMessages *prometheus.GaugeVec // partition
 	lagSeconds  *prometheus.GaugeVec // partition
@@ -42,13 +41,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		settles:     counter("settles_total", "Settlements by Redis's answer: done, not_loaded, broken.", "answer"),
 		retries:     counter("retries_total", "Steps that failed and were tried again in place.", "step"),
 		deadLetters: counter("dead_letters_total", "Records that could never become orders.", "cause"),
-		results:     counter("results_total", "Records for the results topic: sent, failed, dropped.", "outcome"),
 		sessions:    prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "sessions_total", Help: "Consumer group sessions begun; each further one is a rebalance."}),
 		lagMessages: gauge("lag_messages", "Records in Kafka that are not landed yet.", "partition"),
 		lagSeconds:  gauge("lag_seconds", "Age of the oldest record that is not landed yet; 0 when there is none.", "partition"),
 	}
 	if r != nil {
-		r.MustRegister(m.batchOrders, m.batchLimit, m.transaction, m.settle, m.orders, m.settles, m.retries, m.deadLetters, m.results,
+		r.MustRegister(m.batchOrders, m.batchLimit, m.transaction, m.settle, m.orders, m.settles, m.retries, m.deadLetters,
 			m.sessions, m.lagMessages, m.lagSeconds)
 	}
 	return m

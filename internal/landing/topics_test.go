@@ -2,17 +2,14 @@ package landing
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/IBM/sarama"
-	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -90,49 +87,4 @@ func TestDeadLetterThatIsTooLarge(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestResultsInOrderAndBounded(t *testing.T) {
-	f := &fakeSender{answer: func(n int, _ sent) error {
-		if n%3 == 0 {
-			return errors.New("no broker")
-		}
-		return nil
-	}}
-	r := NewTopicResults(f, "results", NewMetrics(nil), zap.NewNop())
-	for _, s := range []order.Status{order.Confirmed, order.Paid, order.Refunded} {
-		for id := range 5 {
-			r.Put(order.Result{V: 1, ID: strconv.Itoa(id), Status: s})
-		}
-	}
-	r.Start()
-	r.Stop()
-	r.Stop()
-	by := make(map[string][]order.Status)
-	for _, s := range f.sent {
-		var x order.Result
-		if err := json.Unmarshal(s.value, &x); err != nil || string(s.key) != x.ID {
-			t.Fatalf("sent %+v: %v", s, err)
-		}
-		by[x.ID] = append(by[x.ID], x.Status)
-	}
-	for id, got := range by { // a failed send is there twice
-		if got = slices.Compact(got); !slices.Equal(got, []order.Status{order.Confirmed, order.Paid, order.Refunded}) {
-			t.Errorf("order %s: %v, want its outcomes in order", id, got)
-		}
-	}
-	if len(by) != 5 {
-		t.Errorf("%d orders, want 5", len(by))
-	}
-}
-
-// TestResultsNeverBlock: with nobody sending, and after the end.
-func TestResultsNeverBlock(t *testing.T) {
-	r := NewTopicResults(&fakeSender{}, "results", NewMetrics(nil), zap.NewNop())
-	for range resultQueue + 10 {
-		r.Put(order.Result{ID: "one lane"})
-	}
-	r.Stop()
-	r.Put(order.Result{ID: "late"})
-	r.Start()
 }

@@ -63,6 +63,15 @@ type plan struct {
 	sum      int64 // units that they take
 }
 
+// ids are those of the orders that have no row yet.
+func (p plan) ids(b *batch) []string {
+	ids := make([]string, len(p.fresh))
+	for i, n := range p.fresh {
+		ids[i] = b.orders[n].ID
+	}
+	return ids
+}
+
 // plan decides every order that has no row, one after the other as if each were alone: a buyer with a live order is refused, then
 // what does not fit, and smaller orders behind it still get their chance. Rows that exist are the truth, whatever the message says.
 func (b *batch) plan(rows map[string]ledger.Outcome, live map[buyer]bool, stock int64, success order.Status) plan {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -275,16 +276,30 @@ func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
 // checkPrivileges asks the server to explain statements, for which it wants the same privileges as for running them.
 func (s *Store) checkPrivileges(ctx context.Context, all *findings) {
 	t := s.cfg.Tables
+	var needs []string
+	var denied error
 	for _, p := range []struct{ need, text string }{
 		{"SELECT, INSERT on " + t.Orders, "EXPLAIN INSERT INTO " + s.sql.orders + " (order_id, activity_id, user_id, item_id, quantity, status, created_at_ms, updated_at_ms) VALUES ('', 0, '', 0, 0, '', 0, 0)"},
 		{"SELECT on " + t.Orders, "EXPLAIN SELECT live FROM " + s.sql.orders + " LIMIT 1"},
 		{"SELECT on " + t.Activity, "EXPLAIN SELECT state FROM " + s.sql.activity + " LIMIT 1"},
 		{"SELECT, UPDATE on " + t.Inventory, fmt.Sprintf("EXPLAIN UPDATE %s SET %s = %s, %s = %s WHERE %s = 0", s.sql.inventory, quote(t.Stock), quote(t.Stock), quote(t.Version), quote(t.Version), quote(t.Item))},
+		{"SELECT, INSERT, DELETE on " + t.Outbox, "EXPLAIN INSERT INTO " + s.sql.outbox + " (sink, order_id, status) VALUES (0, '', '')"},
+		{"SELECT, INSERT, DELETE on " + t.Outbox, "EXPLAIN DELETE FROM " + s.sql.outbox + " WHERE sink = 0 AND seq = 0"},
+		{"SELECT, INSERT, DELETE on " + t.Outbox + sinksSuffix, "EXPLAIN INSERT INTO " + s.sql.sinks + " (sink, name) SELECT sink, name FROM " + s.sql.sinks},
 	} {
 		err := s.query(ctx, func(*sql.Rows) error { return nil }, p.text)
-		if n := number(err); n == 1142 || n == 1143 || n == 1044 {
-			all.add(Unsafe, "privilege_land", "this user may not land orders: GRANT %s (%v)", p.need, err)
+		switch number(err) {
+		case errTableDenied, errColumnDenied, 1044:
+			denied = err
+			if !slices.Contains(needs, p.need) {
+				needs = append(needs, p.need)
+			}
+		case errNoTable: // to a user who may see that
+			all.add(Unsafe, "schema", "%v: restore the table, or check mysql.tables in the configuration", err)
 		}
+	}
+	if len(needs) > 0 {
+		all.add(Unsafe, "privilege_land", "this user may not land orders: GRANT %s (%v)", strings.Join(needs, "; "), denied)
 	}
 	if _, err := s.BinlogPosition(ctx); number(err) == 1227 || number(err) == 1142 {
 		all.add(Unsafe, "privilege_binlog", "this user may not read the binary log's position: GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* (MariaDB: BINLOG MONITOR, REPLICATION SLAVE) (%v)", err)

@@ -67,6 +67,9 @@ type Tables struct {
 	Item    string `yaml:"item_column"`
 	Stock   string `yaml:"stock_column"`
 	Version string `yaml:"version_column"`
+	// Outbox holds what somebody still has to be told of an order; who listens is in a table of that name with _sinks behind it.
+	// Default: seckill_outbox.
+	Outbox string `yaml:"outbox"`
 	// Migrations is where golang-migrate notes the schema's version. Default: seckill_schema_migrations.
 	Migrations string `yaml:"migrations"`
 }
@@ -79,6 +82,7 @@ func (c *Config) SetDefaults() {
 	c.Tables.Item = cmp.Or(c.Tables.Item, "item_id")
 	c.Tables.Stock = cmp.Or(c.Tables.Stock, "stock")
 	c.Tables.Version = cmp.Or(c.Tables.Version, "version")
+	c.Tables.Outbox = cmp.Or(c.Tables.Outbox, "seckill_outbox")
 	c.Tables.Migrations = cmp.Or(c.Tables.Migrations, "seckill_schema_migrations")
 	c.SuccessStatus = cmp.Or(c.SuccessStatus, order.Confirmed)
 	if len(c.Dead) == 0 {
@@ -105,6 +109,7 @@ func (c *Config) Validate() error {
 		{"activity", t.Activity},
 		{"inventory", t.Inventory},
 		{"migrations", t.Migrations},
+		{"outbox", t.Outbox},
 		{"item_column", t.Item},
 		{"stock_column", t.Stock},
 		{"version_column", t.Version},
@@ -114,7 +119,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("tables.%s: %q: want 1 to 40 letters, digits, _ or $", n.key, n.value)
 		}
 	}
-	for _, same := range [][]struct{ key, value string }{names[:4], names[4:]} {
+	for _, same := range [][]struct{ key, value string }{names[:5], names[5:]} {
 		for i, a := range same {
 			for _, b := range same[:i] {
 				if a.value == b.value {

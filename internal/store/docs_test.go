@@ -187,7 +187,8 @@ func TestDocumentedPrivileges(t *testing.T) {
 	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}
-	worker := as("worker", version, "SELECT, INSERT, UPDATE ON shop.orders", "SELECT ON shop.activity", "SELECT, UPDATE ON shop.inventory")
+	worker := as("worker", version, "SELECT, INSERT, UPDATE ON shop.orders", "SELECT ON shop.activity", "SELECT, UPDATE ON shop.inventory",
+		"SELECT, INSERT, DELETE ON shop.seckill_outbox", "SELECT, INSERT, DELETE ON shop.seckill_outbox_sinks")
 	o := worker.order("u1", 2)
 	want(t, worker.land(o, worker.order("u2", 9)), "CONFIRMED", "FAILED sold_out")
 	for name, b := range map[string]*bench{"worker": worker, "syncer": syncer} {
@@ -212,7 +213,17 @@ func TestDocumentedPrivileges(t *testing.T) {
 	if got := shop.check(); got != "schema" {
 		t.Errorf("shop: the check says %q", got)
 	}
+	if err := worker.Subscribe(t.Context(), Results, Webhook); err != nil {
+		t.Fatal(err)
+	}
 	shop.exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", o.ID)
+	told, err := worker.Events(t.Context(), Webhook, 0, 10)
+	if err != nil || len(told) != 1 || told[0].Status != order.Cancelled {
+		t.Errorf("the worker reads %+v of the shop's change, %v", told, err)
+	}
+	if n, err := worker.Unsubscribe(t.Context(), Webhook); n != 1 || err != nil {
+		t.Errorf("%d events dropped, %v", n, err)
+	}
 	admin.exact(10)
 	v, err := syncer.Snapshot(t.Context())
 	if err != nil {

@@ -17,6 +17,8 @@ type found struct {
 	hidden    bool // this user may not read the version
 	orders    bool
 	activity  bool
+	outbox    bool
+	sinks     bool
 	inventory struct {
 		exists        bool
 		kind, engine  string
@@ -46,8 +48,8 @@ func (s *Store) inspect(ctx context.Context) (f found, err error) {
 		err := r.Scan(&name, &kind, &engine)
 		tables[name] = [2]string{kind, engine.String}
 		return err
-	}, "SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN (?, ?, ?)",
-		t.Orders, t.Activity, t.Inventory)
+	}, "SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN (?, ?, ?, ?, ?)",
+		t.Orders, t.Activity, t.Inventory, t.Outbox, t.Outbox+sinksSuffix)
 	if err != nil {
 		return f, fmt.Errorf("look at the tables: %w", err)
 	}
@@ -62,6 +64,8 @@ func (s *Store) inspect(ctx context.Context) (f found, err error) {
 	}
 	_, f.orders = tables[t.Orders]
 	_, f.activity = tables[t.Activity]
+	_, f.outbox = tables[t.Outbox]
+	_, f.sinks = tables[t.Outbox+sinksSuffix]
 	if inv, ok := tables[t.Inventory]; ok {
 		f.inventory.exists, f.inventory.kind, f.inventory.engine = true, inv[0], inv[1]
 		if err := s.inspectInventory(ctx, &f); err != nil {
@@ -151,6 +155,10 @@ func (s *Store) judge(f found, newest int) error {
 		return notOurs(t.Orders, "orders", t.Migrations)
 	case f.version < 2 && f.activity:
 		return notOurs(t.Activity, "activity", t.Migrations)
+	case f.version < 4 && f.outbox:
+		return notOurs(t.Outbox, "outbox", t.Migrations)
+	case f.version < 5 && f.sinks:
+		return notOurs(t.Outbox+sinksSuffix, "outbox", t.Migrations)
 	case f.version >= 1 && !f.orders:
 		return halfKnown(f.version, t.Orders, t.Migrations)
 	case f.version >= 2 && !f.activity:
@@ -174,6 +182,18 @@ func (s *Store) judge(f found, newest int) error {
 		return fmt.Errorf("%w: table %s may hold several rows of one item: it needs a primary or unique key on %s alone", ErrSchema, t.Inventory, t.Item)
 	case inv.version != "" && (inv.version != "bigint" || inv.nullable):
 		return fmt.Errorf("%w: column %s.%s exists and is not BIGINT NOT NULL: name a free one in mysql.tables.version_column", ErrSchema, t.Inventory, t.Version)
+	}
+	return nil
+}
+
+// judgeOutbox refuses a database that has lost the outbox. It is for those who need it: the syncer's account does not even see it.
+func (s *Store) judgeOutbox(f found) error {
+	t := s.cfg.Tables
+	switch {
+	case f.version >= 4 && !f.outbox:
+		return halfKnown(f.version, t.Outbox, t.Migrations)
+	case f.version >= 5 && !f.sinks:
+		return halfKnown(f.version, t.Outbox+sinksSuffix, t.Migrations)
 	}
 	return nil
 }

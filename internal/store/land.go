@@ -134,6 +134,9 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 	if err := x.insert(ctx, b, p); err != nil {
 		return l, err
 	}
+	if err := x.tell(ctx, p.ids(b)); err != nil { // before the stock is touched, so that its lock is not held longer for it
+		return l, err
+	}
 	crashpoint.Here("after_insert")
 	if p.sum > 0 {
 		changed, err := x.exec(ctx, s.sql.take, p.sum, b.item, p.sum)

@@ -58,6 +58,9 @@ func (s *Store) Migrate(ctx context.Context, opt MigrateOptions) error {
 	if err := s.judge(f, all[len(all)-1].version); err != nil {
 		return err
 	}
+	if err := s.judgeOutbox(f); err != nil {
+		return err
+	}
 	if f.orders {
 		if err := s.deadDiffers(f); err != nil {
 			return err

@@ -171,9 +171,12 @@ func (s *Store) Record(ctx context.Context, o order.Order, status order.Status, 
 		o.Extra = nil
 	}
 	out := ledger.Outcome{Status: status, Reason: cut(reason, maxReason)}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	_, err := s.db.ExecContext(ctx, s.sql.insert(1), rowArgs(&o, out)...)
+	err := s.again(ctx, func(x *session) error {
+		if _, err := x.exec(ctx, s.sql.insert(1), rowArgs(&o, out)...); err != nil {
+			return err
+		}
+		return x.tell(ctx, []string{o.ID})
+	})
 	switch {
 	case err == nil, number(err) == errDuplicate && s.ownKey(err):
 		return nil

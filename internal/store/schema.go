@@ -39,6 +39,7 @@ type trigger struct {
 // names is what the files' templates may use. Names come quoted.
 type names struct {
 	Orders, Activity, Inventory string
+	Outbox, Sinks               string
 	Item, Stock, Version        string
 	Dead                        string // 'FAILED', 'CANCELLED', …
 	Micros                      string
@@ -51,6 +52,7 @@ func (c *Config) names() names {
 	t := c.Tables
 	return names{
 		Orders: quote(t.Orders), Activity: quote(t.Activity), Inventory: quote(t.Inventory),
+		Outbox: quote(t.Outbox), Sinks: quote(t.Outbox + sinksSuffix),
 		Item: quote(t.Item), Stock: quote(t.Stock), Version: quote(t.Version),
 		Dead: quoteStatuses(c.Dead), Micros: micros, MaxVersion: maxVersion,
 	}

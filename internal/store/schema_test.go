@@ -365,7 +365,7 @@ func TestE114_Triggers(t *testing.T) {
 	for _, text := range []string{
 		"CREATE USER shop@127.0.0.1 IDENTIFIED BY 'x'", "GRANT ALL ON shop.* TO shop@127.0.0.1",
 		"CREATE USER late@127.0.0.1 IDENTIFIED BY 'x'", "GRANT ALL ON shop.* TO late@127.0.0.1",
-		"CREATE USER plain@127.0.0.1 IDENTIFIED BY 'x'", "GRANT SELECT, INSERT, UPDATE ON shop.* TO plain@127.0.0.1",
+		"CREATE USER plain@127.0.0.1 IDENTIFIED BY 'x'", "GRANT SELECT, INSERT, UPDATE, DELETE ON shop.* TO plain@127.0.0.1",
 		"CREATE USER reader@127.0.0.1 IDENTIFIED BY 'x'", "GRANT SELECT ON shop.* TO reader@127.0.0.1",
 	} {
 		admin.exec(text)

@@ -22,6 +22,7 @@ const (
 // texts are the statements, with the configured names in them.
 type texts struct {
 	orders, activity, inventory string // quoted names
+	outbox, sinks               string
 	insertHead                  string
 	take                        string // quantity, item, quantity
 	stock                       string // item
@@ -31,13 +32,15 @@ type texts struct {
 	unpaid                      string // status, since, window, since, order, limit
 	activities                  string
 	orderColumns                string
+	events                      string // sink, seq, limit
+	backlog                     string // sink, limit, sink
 }
 
 func quote(name string) string { return "`" + name + "`" }
 
 func newTexts(c Config) texts {
 	t := c.Tables
-	x := texts{orders: quote(t.Orders), activity: quote(t.Activity), inventory: quote(t.Inventory)}
+	x := texts{orders: quote(t.Orders), activity: quote(t.Activity), inventory: quote(t.Inventory), outbox: quote(t.Outbox), sinks: quote(t.Outbox + sinksSuffix)}
 	item, stock, version := quote(t.Item), quote(t.Stock), quote(t.Version)
 	x.insertHead = "INSERT INTO " + x.orders + " (order_id, activity_id, user_id, item_id, quantity, status, reason, extra, created_at_ms, updated_at_ms) VALUES "
 	// `stock - n >= 0` would raise 1690 on an UNSIGNED column in place of matching no row (E65).
@@ -52,6 +55,10 @@ func newTexts(c Config) texts {
 	x.unpaid = "SELECT order_id, item_id, updated_at_ms FROM " + x.orders + " FORCE INDEX (" + keyUpdated + ") WHERE status = ? AND updated_at_ms >= ?" +
 		" AND updated_at_ms < " + micros + " DIV 1000 - ? AND (updated_at_ms > ? OR order_id > ?) ORDER BY updated_at_ms, order_id LIMIT ?"
 	x.activities = "SELECT activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state FROM " + x.activity
+	x.events = "SELECT b.seq, b.order_id, b.status, b.reason, b.at_ms, o.activity_id, o.user_id, o.item_id, o.quantity, o.extra FROM " + x.outbox +
+		" AS b LEFT JOIN " + x.orders + " AS o ON o.order_id = b.order_id WHERE b.sink = ? AND b.seq > ? ORDER BY b.seq LIMIT ?"
+	x.backlog = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM " + x.outbox + " WHERE sink = ? LIMIT ?) AS n), " +
+		"GREATEST(0, " + micros + " DIV 1000 - (SELECT at_ms FROM " + x.outbox + " WHERE sink = ? ORDER BY seq LIMIT 1))"
 	x.orderColumns = "SELECT order_id, user_id, item_id, quantity, status, reason, live FROM " + x.orders
 	return x
 }
@@ -72,6 +79,12 @@ func (x *texts) dueForUpdate(ids int) string {
 // expire is the one step from the success status. Arguments: new status, reason, ids, success status.
 func (x *texts) expire(ids int) string {
 	return "UPDATE " + x.orders + " SET status = ?, reason = ?, updated_at_ms = " + micros + " DIV 1000 WHERE order_id IN " + list(ids) + " AND status = ?"
+}
+
+// tell writes down for each listener what the orders with those ids have become. Arguments: ids.
+func (x *texts) tell(ids int) string {
+	return "INSERT INTO " + x.outbox + " (sink, order_id, status, reason) SELECT s.sink, o.order_id, o.status, o.reason FROM " +
+		x.sinks + " AS s JOIN " + x.orders + " AS o WHERE o.order_id IN " + list(ids) + " ORDER BY o.order_id"
 }
 
 // list is "(?, ?, …)".

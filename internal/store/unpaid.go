@@ -104,6 +104,11 @@ func (x *session) expire(ctx context.Context, window time.Duration, item int64, 
 	if changed != int64(len(due)) {
 		return Expired{}, fmt.Errorf("%d of %d locked orders changed", changed, len(due))
 	}
+	if s.cfg.NoTriggers {
+		if err := x.tell(ctx, due); err != nil {
+			return Expired{}, err
+		}
+	}
 	if !found {
 		return e, nil // the shop has taken the item out: there is no stock to give back to
 	}
