@@ -86,7 +86,7 @@ func (s *settings) explain(out io.Writer) {
 		told = "write nothing to the results topic (outbox.results is false)"
 	}
 	if w := s.Webhook; w.Enabled() {
-		told += fmt.Sprintf("\n  - post what becomes of each order to %s, signed with %d secrets, at most %d at once,\n    again after %s to %s until the shop answers 2xx",
+		told += fmt.Sprintf("\n  - post what becomes of each order to %s, signed (webhook.secrets: %d), at most %d at once,\n    again after %s to %s until the shop answers 2xx",
 			w.Place(), len(w.Secrets), w.Parallel, w.RetryMin, w.RetryMax)
 	}
 	fmt.Fprintf(out, `run would:

@@ -16,6 +16,8 @@
 //	after_dead_letter     a record is set aside and its order has no row
 //	after_record          a refused order has its row and Redis has not heard
 //	after_mark            the offset is marked and perhaps not committed
+//	after_deliver         a listener has an event of the outbox, which is still there
+//	after_told            events are out of the outbox
 //	after_row             the syncer applied a row event
 //	before_save_position  the syncer is about to keep its binlog position
 package crashpoint
