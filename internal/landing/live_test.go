@@ -59,6 +59,9 @@ func newLive(t *testing.T, partitions int32, dsn string) *live {
 	if err := e.store.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	if err := e.store.Subscribe(t.Context(), store.Results); err != nil {
+		t.Fatal(err)
+	}
 	e.kafka = kafka.Config{
 		Brokers: testenv.Brokers(t), Group: testenv.Topic(t, "group", 1),
 		Topics: kafka.Topics{
@@ -207,9 +210,6 @@ func (e *live) worker(cfg Config, s Store, l Ledger) *worker {
 	h, m := newFakeHealth(), NewMetrics(nil)
 	results := outbox.New(outbox.Config{}, e.store, h, nil, e.log)
 	results.Add(store.Results, outbox.ResultsTopic{Sender: e.producer, Topic: e.kafka.Topics.Results}, outbox.ResultsPace)
-	if err := results.Subscribe(e.t.Context()); err != nil {
-		e.t.Fatal(err)
-	}
 	results.Start()
 	e.t.Cleanup(results.Stop)
 	lander := NewLander(cfg, s, l, NewTopicDeadLetters(e.producer, e.kafka), results, h, m, e.log)
