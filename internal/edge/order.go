@@ -84,6 +84,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		}
 		t.res = ledger.Reservation{
 			Order: id, Nonce: strconv.FormatUint(rand.Uint64(), 36), User: r.User, Quantity: r.Quantity, Extra: r.Extra, Window: r.Window,
+			Item: t.item,
 		}
 		// Behind an Idempotency-Key there may be a tombstone of a try that its buyer was refused: that is no order to show,
 		// and this is a new try.

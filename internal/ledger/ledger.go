@@ -119,7 +119,7 @@ func (l *Ledger) Release(ctx context.Context, activity int64, r Reservation, max
 		reason = order.ReasonRefused
 	}
 	a, err := l.reply(ctx, releaseScript, append(k.base(2), k.Result(r.Order), k.LastOrder(r.User)),
-		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone(reason, r.User, 0, r.Quantity))
+		EventsChannel, activity, r.Order, r.Nonce, r.User, maxAge.Milliseconds(), l.retentionMs, tombstone(reason, r.User, r.Item, r.Quantity))
 	if err != nil {
 		return Kept, errorf(activity, "release order "+r.Order+" of", err)
 	}

@@ -308,11 +308,15 @@ func TestE97AReleaseOfWhatWasNeverReservedBlocksALateExecution(t *testing.T) {
 	b := onRedis(t)
 	b.load(10, 1)
 	r := wish("u1", 1)
+	r.Item = b.item
 	if got := b.release(r, time.Minute); got != ledger.ReleasedNow {
 		t.Fatalf("release: %v", got)
 	}
 	if d := b.reserve(r); d.Code != ledger.Decided {
 		t.Fatalf("%+v", d)
+	}
+	if v, err := b.Lookup(b.ctx, b.id, r.Order); err != nil || v.Item != b.item || v.Quantity != 1 {
+		t.Errorf("its buyer is told %+v, %v", v, err)
 	}
 	b.want(10, 0)
 }

@@ -85,6 +85,8 @@ type Reservation struct {
 	// Refused is for Release: the buyer hears a refusal and not this order's id, so its tombstone stops copies of this call
 	// but is no answer to the buyer's next request (order.ReasonRefused).
 	Refused bool
+	// Item is for Release too: what a tombstone tells the buyer that the order was for. 0 where it is not known.
+	Item int64
 }
 
 // Decision is the answer to one Reservation.
