@@ -204,6 +204,15 @@ func newActivityState(load loader, state ledger.State, did string, cmd *cobra.Co
 					continue
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "activity %d: %s in mysql\n", id, did)
+				gone, err := s.retired(cmd.Context(), p, id)
+				switch {
+				case err != nil:
+					failed = append(failed, err)
+					continue
+				case gone && wait > 0:
+					fmt.Fprintf(cmd.OutOrStdout(), "activity %d: it has been over for longer than end_grace (%s) and is not at the edge any more\n", id, s.EndGrace)
+					continue
+				}
 				changes = append(changes, change{id: id, did: did, here: func(s ledger.Snapshot) bool { return s.State == state }})
 			}
 			return errors.Join(append(failed, awaitEdge(cmd.Context(), p, cmd.OutOrStdout(), wait, changes))...)
@@ -214,6 +223,12 @@ func newActivityState(load loader, state ledger.State, did string, cmd *cobra.Co
 		cmd.Flags().BoolVar(&reopen, "reopen", false, "open it again although it was closed")
 	}
 	return cmd
+}
+
+// retired says whether a sale has been over for so long that its keys have left Redis, and no change brings them back.
+func (s *settings) retired(ctx context.Context, p *runner.Parts, id int64) (bool, error) {
+	a, err := p.Store.Activity(ctx, id)
+	return time.Now().After(time.UnixMilli(a.EndsAtMs).Add(s.EndGrace)), err
 }
 
 func setState(ctx context.Context, p *runner.Parts, id int64, state ledger.State, reopen bool) error {

@@ -147,6 +147,18 @@ func TestCommandsBesideADaemon(t *testing.T) {
 	}
 }
 
+// A sale that is long over has left the edge: a change of it is MySQL's alone, and the command says so and waits for nothing.
+func TestChangeOfASaleThatIsLongOver(t *testing.T) {
+	b := synctest.New(t)
+	a := b.Activity(5)
+	num := strconv.FormatInt(a.ID, 10)
+	b.Exec("UPDATE activity SET starts_at_ms = 1000, ends_at_ms = 2000 WHERE activity_id = ?", a.ID)
+	want := "activity " + num + ": paused in mysql\nactivity " + num + ": it has been over for longer than end_grace (10m0s) and is not at the edge any more\n"
+	if out := must(t, b, "activity", "pause", num); out != want {
+		t.Errorf("pause:\n%s", out)
+	}
+}
+
 // Without a syncer a change stays in MySQL: the commands say so, and what buyers see.
 func TestChangesWithoutASyncer(t *testing.T) {
 	b := synctest.New(t)
