@@ -2,7 +2,10 @@ package load_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -49,10 +52,12 @@ func BenchmarkLoad100000Buyers(t *testing.B) {
 	b := synctest.New(t, synctest.Quiet)
 	a := b.Activity(2 * buyers)
 	buyersOf(b, a, buyers, queued)
-	var wait, kafka, rows, closed int64
+	var wait, kafka, rows, closed, bytes int64
+	c := b.Client()
 	t.ResetTimer()
 	for range t.N {
-		b.Client().FlushAll(b.Context())
+		c.FlushAll(b.Context())
+		bytes -= usedMemory(b, c)
 		r, err := b.Loader.Load(b.Context(), a.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -60,9 +65,24 @@ func BenchmarkLoad100000Buyers(t *testing.B) {
 		if r.Orders != buyers || r.Restored != queued || r.Buyers != buyers+queued || r.Stock != buyers {
 			t.Fatalf("%+v", r)
 		}
+		bytes += usedMemory(b, c)
 		wait, kafka, rows, closed = wait+r.WaitMs, kafka+r.KafkaMs, rows+r.RowsMs, closed+r.ClosedMs
 	}
 	for name, sum := range map[string]int64{"ms-waiting": wait, "ms-kafka": kafka, "ms-rows": rows, "ms-closed": closed} {
 		t.ReportMetric(float64(sum)/float64(t.N), name)
 	}
+	t.ReportMetric(float64(bytes)/float64(t.N)/buyers, "bytes-of-redis/buyer")
+}
+
+func usedMemory(b *synctest.Bench, c *redis.Client) int64 {
+	b.Helper()
+	info, err := c.InfoMap(b.Context(), "memory").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
