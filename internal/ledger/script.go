@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -118,13 +119,17 @@ func attemptsOf(ctx context.Context) *atomic.Int32 {
 	return n
 }
 
+// attemptHook counts script calls only: the greetings of a fresh connection pass the same hooks, under the context of the
+// call that it is made for.
 type attemptHook struct{}
+
+func isScript(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }
 
 func (attemptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (attemptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if n := attemptsOf(ctx); n != nil {
+		if n := attemptsOf(ctx); n != nil && isScript(cmd) {
 			n.Add(1)
 		}
 		return next(ctx, cmd)
@@ -133,7 +138,7 @@ func (attemptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (attemptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if n := attemptsOf(ctx); n != nil {
+		if n := attemptsOf(ctx); n != nil && slices.ContainsFunc(cmds, isScript) {
 			n.Add(1)
 		}
 		return next(ctx, cmds)
