@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seckillgate/seckillgate/internal/faultproxy/redisfault"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
@@ -15,69 +16,71 @@ import (
 // TestUserWindow: folded into the reserve call; a repeat of one's own order never meets it.
 func TestUserWindow(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	op := newOperator(t, r.Addr)
-	a := op.sale(10)
-	g := newGateway(t, redisconn.Config{Addrs: []string{r.Addr}}, Options{})
-	g.onSale(t, a.ID)
-	req := buy(a.ID, "u")
-	req.Window, req.IdempotencyKey = time.Minute, "k"
-	first := g.Order(t.Context(), req)
-	if first.Status != order.Queued {
-		t.Fatalf("first: %+v", first)
-	}
-	if again := g.Order(t.Context(), req); again.OrderID != first.OrderID || again.HTTP != 202 {
-		t.Errorf("repeat: %+v", again)
-	}
-	_, err := op.led.Settle(t.Context(), ledger.Settlement{Activity: a.ID, Orders: []ledger.Outcome{{
-		Order: first.OrderID, User: "u", Item: a.Item, Quantity: 1, Status: order.Failed, Dead: true,
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.IdempotencyKey = ""
-	o := g.Order(t.Context(), req)
-	if o.Reason != TooFrequent || o.RetryAfter <= 0 || o.RetryAfter > time.Minute {
-		t.Errorf("inside the window: %+v", o)
-	}
-	req.Window = 0
-	if o := g.Order(t.Context(), req); o.Status != order.Queued {
-		t.Errorf("without a window: %+v", o)
-	}
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		a := op.sale(10)
+		g := newGateway(t, redisconn.Config{Addrs: r.Direct()}, Options{})
+		g.onSale(t, a.ID)
+		req := buy(a.ID, "u")
+		req.Window, req.IdempotencyKey = time.Minute, "k"
+		first := g.Order(t.Context(), req)
+		if first.Status != order.Queued {
+			t.Fatalf("first: %+v", first)
+		}
+		if again := g.Order(t.Context(), req); again.OrderID != first.OrderID || again.HTTP != 202 {
+			t.Errorf("repeat: %+v", again)
+		}
+		_, err := op.led.Settle(t.Context(), ledger.Settlement{Activity: a.ID, Orders: []ledger.Outcome{{
+			Order: first.OrderID, User: "u", Item: a.Item, Quantity: 1, Status: order.Failed, Dead: true,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.IdempotencyKey = ""
+		o := g.Order(t.Context(), req)
+		if o.Reason != TooFrequent || o.RetryAfter <= 0 || o.RetryAfter > time.Minute {
+			t.Errorf("inside the window: %+v", o)
+		}
+		req.Window = 0
+		if o := g.Order(t.Context(), req); o.Status != order.Queued {
+			t.Errorf("without a window: %+v", o)
+		}
+	})
 }
 
 // TestStatusOnRedis: queued with a position, woken when it lands, and nobody else's business.
 func TestStatusOnRedis(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	statusFlow(t, r.Addr)
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		statusFlow(t, r.Direct()...)
+	})
 }
 
-// TestCluster runs the same over a cluster of three masters, and a crowd for exactness.
-func TestCluster(t *testing.T) {
+// TestE98ACrowdAndAHundredUnits: exactly what there is, is sold.
+func TestE98ACrowdAndAHundredUnits(t *testing.T) {
 	t.Parallel()
-	addrs := testenv.StartRedisCluster(t, 3)
-	statusFlow(t, addrs...)
-	op := newOperator(t, addrs...)
-	a := op.sale(100)
-	g := newGateway(t, redisconn.Config{Addrs: addrs}, Options{})
-	g.onSale(t, a.ID)
-	var accepted atomic.Int64
-	each(300, func(i int) {
-		switch o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("u", i))); {
-		case o.HTTP == 202:
-			accepted.Add(1)
-		case o.Reason != SoldOut:
-			t.Errorf("got %+v", o)
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		a := op.sale(100)
+		g := newPatient(t, r.Direct())
+		g.onSale(t, a.ID)
+		var accepted atomic.Int64
+		each(300, func(i int) {
+			switch o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("u", i))); {
+			case o.HTTP == 202:
+				accepted.Add(1)
+			case o.Reason != SoldOut:
+				t.Errorf("got %+v", o)
+			}
+		})
+		if accepted.Load() != 100 {
+			t.Errorf("%d accepted, want 100", accepted.Load())
+		}
+		op.pending(a.ID, 100)
+		if units, distinct := g.topic.units(); units != 100 || distinct != 100 {
+			t.Errorf("kafka has %d orders of %d units", distinct, units)
 		}
 	})
-	if accepted.Load() != 100 {
-		t.Errorf("%d accepted, want 100", accepted.Load())
-	}
-	op.pending(a.ID, 100)
-	if units, distinct := g.topic.units(); units != 100 || distinct != 100 {
-		t.Errorf("kafka has %d orders of %d units", distinct, units)
-	}
 }
 
 func statusFlow(t *testing.T, addrs ...string) {

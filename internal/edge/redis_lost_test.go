@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seckillgate/seckillgate/internal/faultproxy"
+	"github.com/seckillgate/seckillgate/internal/faultproxy/redisfault"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
@@ -20,74 +21,78 @@ import (
 // reserved, the order is published once, and the buyer of the last unit does not hear "sold out".
 func TestE01LostReply(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	op := newOperator(t, r.Addr)
-	for name, fault := range map[string]func(*faultproxy.Proxy, func([]byte) bool) *faultproxy.Rule{
-		"withheld":                 func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.WithholdReply(m, 1) },
-		"closed after execution":   func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.CloseAfter(m, 1) },
-		"closed before the server": func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.CloseBefore(m, 1) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			op := *op
-			op.t = t
-			p := faultproxy.New(t, r.Addr)
-			a := op.sale(2)
-			g := newGateway(t, redisconn.Config{Addrs: []string{p.Addr()}}, Options{})
-			g.onSale(t, a.ID)
-			if o := g.Order(t.Context(), buy(a.ID, "first")); o.Status != order.Queued { // and the script is known from now on
-				t.Fatalf("without a fault: %+v", o)
-			}
-			rule := fault(p, faultproxy.Contains("evalsha", "unlucky"))
-			o := g.Order(t.Context(), buy(a.ID, "unlucky"))
-			if o.HTTP != 202 || o.Status != order.Queued {
-				t.Errorf("the buyer hears %+v", o)
-			}
-			if rule.Fired() != 1 {
-				t.Errorf("the fault fired %d times", rule.Fired())
-			}
-			op.pending(a.ID, 2)
-			if units, distinct := g.topic.units(); units != 2 || distinct != 2 || len(g.topic.orders) != 2 {
-				t.Errorf("kafka has %d records of %d orders, %d units", len(g.topic.orders), distinct, units)
-			}
-		})
-	}
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		for name, fault := range map[string]func(*faultproxy.Proxy, func([]byte) bool) *faultproxy.Rule{
+			"withheld":                 func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.WithholdReply(m, 1) },
+			"closed after execution":   func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.CloseAfter(m, 1) },
+			"closed before the server": func(p *faultproxy.Proxy, m func([]byte) bool) *faultproxy.Rule { return p.CloseBefore(m, 1) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				op := *op
+				op.t = t
+				a := op.sale(2)
+				g := newGateway(t, redisconn.Config{Addrs: r.Addrs()}, Options{})
+				g.onSale(t, a.ID)
+				if o := g.Order(t.Context(), buy(a.ID, "first")); o.Status != order.Queued { // and the script is known from now on
+					t.Fatalf("without a fault: %+v", o)
+				}
+				rule := r.Rule(func(p *faultproxy.Proxy) *faultproxy.Rule {
+					return fault(p, faultproxy.Contains("evalsha", "unlucky"))
+				})
+				o := g.Order(t.Context(), buy(a.ID, "unlucky"))
+				if o.HTTP != 202 || o.Status != order.Queued {
+					t.Errorf("the buyer hears %+v", o)
+				}
+				if rule.Fired() != 1 {
+					t.Errorf("the fault fired %d times", rule.Fired())
+				}
+				op.pending(a.ID, 2)
+				if units, distinct := g.topic.units(); units != 2 || distinct != 2 || len(g.topic.orders) != 2 {
+					t.Errorf("kafka has %d records of %d orders, %d units", len(g.topic.orders), distinct, units)
+				}
+			})
+		}
+	})
 }
 
-// TestE01AllRepliesLost: no reply to any copy. The buyer hears `processing` within the budget (E18), nothing is published,
+// TestE01E97AllRepliesLost: no reply to any copy. The buyer hears `processing` within the budget (E18), nothing is published,
 // and in the end the unit is back and the order's fate is told (E97).
-func TestE01AllRepliesLost(t *testing.T) {
+func TestE01E97AllRepliesLost(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	op := newOperator(t, r.Addr)
-	p := faultproxy.New(t, r.Addr)
-	a := op.sale(1)
-	g := newGateway(t, redisconn.Config{Addrs: []string{p.Addr()}}, Options{})
-	g.onSale(t, a.ID)
-	p.WithholdReply(faultproxy.Contains("unlucky"), 1_000)
-	began := time.Now()
-	o := g.Order(t.Context(), buy(a.ID, "unlucky"))
-	if took := time.Since(began); o.HTTP != 202 || o.Status != order.Processing || took > 1500*time.Millisecond {
-		t.Fatalf("the buyer hears %+v after %v", o, took)
-	}
-	if s := op.look(a.ID); s.Pending > 1 { // its release may have run already, unheard
-		t.Errorf("pending is %d after one request", s.Pending)
-	}
-	q := Query{Activity: a.ID, User: "unlucky", OrderID: o.OrderID}
-	if v, reason := g.Status(t.Context(), q); reason == NotFound {
-		t.Errorf("status meanwhile: %q %+v", reason, v)
-	}
-	p.Heal()
-	v, reason := g.Wait(t.Context(), q, 15*time.Second)
-	if reason != Accepted || v.Status != order.Failed || v.Reason != order.ReasonReleased {
-		t.Errorf("status in the end: %q %+v", reason, v)
-	}
-	op.pending(a.ID, 0)
-	if len(g.topic.orders) != 0 {
-		t.Errorf("an order whose reservation was unknown was published")
-	}
-	if o := g.Order(t.Context(), buy(a.ID, "unlucky")); o.Status != order.Queued { // I6
-		t.Errorf("the buyer tries again: %+v", o)
-	}
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		a := op.sale(1)
+		g := newGateway(t, redisconn.Config{Addrs: r.Addrs()}, Options{})
+		g.onSale(t, a.ID)
+		r.Rule(func(p *faultproxy.Proxy) *faultproxy.Rule {
+			return p.WithholdReply(faultproxy.Contains("unlucky"), 1_000)
+		})
+		began := time.Now()
+		o := g.Order(t.Context(), buy(a.ID, "unlucky"))
+		if took := time.Since(began); o.HTTP != 202 || o.Status != order.Processing || took > 1500*time.Millisecond {
+			t.Fatalf("the buyer hears %+v after %v", o, took)
+		}
+		if s := op.look(a.ID); s.Pending > 1 { // its release may have run already, unheard
+			t.Errorf("pending is %d after one request", s.Pending)
+		}
+		q := Query{Activity: a.ID, User: "unlucky", OrderID: o.OrderID}
+		if v, reason := g.Status(t.Context(), q); reason == NotFound {
+			t.Errorf("status meanwhile: %q %+v", reason, v)
+		}
+		r.Heal()
+		v, reason := g.Wait(t.Context(), q, 15*time.Second)
+		if reason != Accepted || v.Status != order.Failed || v.Reason != order.ReasonReleased {
+			t.Errorf("status in the end: %q %+v", reason, v)
+		}
+		op.pending(a.ID, 0)
+		if len(g.topic.orders) != 0 {
+			t.Errorf("an order whose reservation was unknown was published")
+		}
+		if o := g.Order(t.Context(), buy(a.ID, "unlucky")); o.Status != order.Queued { // I6
+			t.Errorf("the buyer tries again: %+v", o)
+		}
+	})
 }
 
 // TestE101SecondCopy: the first copy of a reserve call is stuck on its way; its repeat hears "sold out". A unit comes back,
@@ -167,56 +172,57 @@ func scripts(t *testing.T, rdb redis.UniversalClient, word string) int {
 // TestE102OldRelease: the producer fails for certain, but so late that the sweep may have published the entry.
 func TestE102OldRelease(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	op := newOperator(t, r.Addr)
-	op.ms = ledger.Timings{ReserveDeadlineMs: 500, PublishBudgetMs: 600, HorizonMs: 2000}
-	a := op.sale(1)
-	g := newGateway(t, redisconn.Config{Addrs: []string{r.Addr}}, Options{PublishTakes: 300 * time.Millisecond})
-	g.onSale(t, a.ID)
-	g.topic.late, g.topic.err = 800*time.Millisecond, fmt.Errorf("no leader: %w", ErrNotSent)
-	if o := g.Order(t.Context(), buy(a.ID, "late")); o.HTTP != 202 || o.Status != order.Processing {
-		t.Errorf("released too late: %+v", o)
-	}
-	op.pending(a.ID, 1)
-	b := op.sale(1)
-	g.onSale(t, b.ID)
-	g.topic.late = 0
-	if o := g.Order(t.Context(), buy(b.ID, "soon")); o.HTTP != 503 {
-		t.Errorf("released in time: %+v", o)
-	}
-	op.pending(b.ID, 0)
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		op.ms = ledger.Timings{ReserveDeadlineMs: 500, PublishBudgetMs: 600, HorizonMs: 2000}
+		a := op.sale(1)
+		g := newGateway(t, redisconn.Config{Addrs: r.Direct()}, Options{PublishTakes: 300 * time.Millisecond})
+		g.onSale(t, a.ID)
+		g.topic.late, g.topic.err = 800*time.Millisecond, fmt.Errorf("no leader: %w", ErrNotSent)
+		if o := g.Order(t.Context(), buy(a.ID, "late")); o.HTTP != 202 || o.Status != order.Processing {
+			t.Errorf("released too late: %+v", o)
+		}
+		op.pending(a.ID, 1)
+		b := op.sale(1)
+		g.onSale(t, b.ID)
+		g.topic.late = 0
+		if o := g.Order(t.Context(), buy(b.ID, "soon")); o.HTTP != 503 {
+			t.Errorf("released in time: %+v", o)
+		}
+		op.pending(b.ID, 0)
+	})
 }
 
 // TestE18SlowRedis: Redis takes longer than a buyer may wait. Everybody is answered within the budget, and in the end
 // nothing is reserved that was not published.
 func TestE18SlowRedis(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	op := newOperator(t, r.Addr)
-	p := faultproxy.New(t, r.Addr)
-	a := op.sale(100)
-	g := newGateway(t, redisconn.Config{Addrs: []string{p.Addr()}}, Options{RequestBudget: 300 * time.Millisecond})
-	g.onSale(t, a.ID)
-	if o := g.Order(t.Context(), buy(a.ID, "first")); o.Status != order.Queued { // connections, clock and script are there
-		t.Fatalf("before: %+v", o)
-	}
-	p.DelayReplies(2 * time.Second)
-	var unknown atomic.Int32
-	each(50, func(i int) {
-		began := time.Now()
-		o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("u", i)))
-		if took := time.Since(began); took > time.Second || o.HTTP != 202 && o.HTTP != 503 {
-			t.Errorf("answered after %v: %+v", took, o)
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		a := op.sale(100)
+		g := newGateway(t, redisconn.Config{Addrs: r.Addrs()}, Options{RequestBudget: 300 * time.Millisecond})
+		g.onSale(t, a.ID)
+		if o := g.Order(t.Context(), buy(a.ID, "first")); o.Status != order.Queued { // connections, clock and script are there
+			t.Fatalf("before: %+v", o)
 		}
-		if o.Cause == CauseUnknown {
-			unknown.Add(1)
+		r.Each(func(p *faultproxy.Proxy) { p.DelayReplies(2 * time.Second) })
+		var unknown atomic.Int32
+		each(50, func(i int) {
+			began := time.Now()
+			o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("u", i)))
+			if took := time.Since(began); took > time.Second || o.HTTP != 202 && o.HTTP != 503 {
+				t.Errorf("answered after %v: %+v", took, o)
+			}
+			if o.Cause == CauseUnknown {
+				unknown.Add(1)
+			}
+		})
+		if unknown.Load() == 0 {
+			t.Error("no reservation became unknown: the fault did not strike")
 		}
+		r.Heal()
+		testenv.Eventually(t, time.Minute, "everything is decided", func() bool { return g.Stats().Open == 0 })
+		units, _ := g.topic.units()
+		op.pending(a.ID, units)
 	})
-	if unknown.Load() == 0 {
-		t.Error("no reservation became unknown: the fault did not strike")
-	}
-	p.Heal()
-	testenv.Eventually(t, 15*time.Second, "everything is decided", func() bool { return g.Stats().Open == 0 })
-	units, _ := g.topic.units()
-	op.pending(a.ID, units)
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,12 @@ func (p *topic) Publish(_ context.Context, o *order.Order, _ map[string]string) 
 	}
 	p.orders = append(p.orders, *o)
 	return Ack{Offset: int64(len(p.orders) - 1)}, nil
+}
+
+func (p *topic) published() []order.Order {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.orders)
 }
 
 func (p *topic) HealthyFor(int64) error { return nil }
@@ -110,9 +117,14 @@ func newOperator(t *testing.T, addrs ...string) *operator {
 // sale loads an activity that is on, and offers it.
 func (p *operator) sale(stock int64) ledger.Activity {
 	p.t.Helper()
+	return p.saleOf(testenv.ID(), stock)
+}
+
+func (p *operator) saleOf(id, stock int64) ledger.Activity {
+	p.t.Helper()
 	now := time.Now().UnixMilli()
 	a := ledger.Activity{
-		ID: testenv.ID(), Item: testenv.ID(), StartsAtMs: now - 60_000, EndsAtMs: now + 3_600_000, MaxPerUser: 3, State: ledger.Open,
+		ID: id, Item: testenv.ID(), StartsAtMs: now - 60_000, EndsAtMs: now + 3_600_000, MaxPerUser: 3, State: ledger.Open,
 	}
 	p.load(a, stock)
 	p.offer(a)
@@ -126,6 +138,52 @@ func (p *operator) load(a ledger.Activity, stock int64) {
 		p.t.Fatal(err)
 	}
 	if _, err := p.led.LoadFinish(p.t.Context(), a.ID, load.Epoch, time.Now().UnixMicro(), stock, ledger.Open); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// reload loads an activity as the syncer does after Redis changed hands: what Kafka has goes back into the ledger, and what
+// only the ledger has is dropped when it may have been released.
+func (p *operator) reload(a ledger.Activity, stock int64, published ...order.Order) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	load, err := p.led.LoadBegin(ctx, a)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	inKafka := map[string]bool{}
+	var known, unknown []ledger.Entry
+	for _, o := range published {
+		if !inKafka[o.ID] {
+			inKafka[o.ID] = true
+			known = append(known, ledger.Entry{Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, ReservedAtMs: o.CreatedAtMs})
+		}
+	}
+	for cursor := uint64(0); ; {
+		part, next, err := p.led.ScanLedger(ctx, a.ID, cursor, 1000)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, e := range part {
+			if !inKafka[e.Order] {
+				unknown = append(unknown, e)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	if err := p.led.LoadEntries(ctx, a.ID, load.Epoch, known); err != nil {
+		p.t.Fatal(err)
+	}
+	rest := p.led.LoadEntries
+	if load.Doubtful {
+		rest = p.led.LoadDrop
+	}
+	if err := rest(ctx, a.ID, load.Epoch, unknown); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.led.LoadFinish(ctx, a.ID, load.Epoch, time.Now().UnixMicro(), stock, ledger.Open); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -168,4 +226,11 @@ func (g *gateway) onSale(t *testing.T, activity int64) {
 
 func buy(activity int64, user string) Request {
 	return Request{Activity: activity, User: user, Quantity: 1}
+}
+
+// newPatient makes a gateway whose bounds a busy machine keeps, for tests that are about something else.
+func newPatient(t *testing.T, addrs []string) *gateway {
+	t.Helper()
+	const long = 5 * time.Second
+	return newGateway(t, redisconn.Config{Addrs: addrs, ReadTimeout: long, PoolTimeout: long}, Options{RequestBudget: 2 * long})
 }

@@ -88,16 +88,19 @@ func StartRedisCluster(t testing.TB, masters int) []string {
 // StartRedis.
 func StartRedisClusterNodes(t testing.TB, masters int, args ...string) []*Redis {
 	t.Helper()
+	return StartPreparedRedisCluster(t, masters, func(*Redis) {}, args...)
+}
+
+// StartPreparedRedisCluster is StartRedisClusterNodes with each node prepared before the others hear of it.
+func StartPreparedRedisCluster(t testing.TB, masters int, prepare func(*Redis), args ...string) []*Redis {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
 
 	nodes := make([]*Redis, masters)
 	clients := make([]*redis.Client, masters)
 	for i := range nodes {
-		nodes[i] = StartRedis(t, append([]string{
-			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(freePort(t)),
-			"--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf",
-		}, args...)...)
+		nodes[i] = startClusterNode(t, prepare, args)
 		clients[i] = redis.NewClient(&redis.Options{Addr: nodes[i].Addr})
 		defer clients[i].Close()
 	}
@@ -120,12 +123,44 @@ func StartRedisClusterNodes(t testing.TB, masters int, args ...string) []*Redis 
 	for i, c := range clients {
 		Eventually(t, startWithin, "cluster state ok on "+nodes[i].Addr, func() bool {
 			info, err := c.ClusterInfo(ctx).Result()
-			return err == nil && strings.Contains(info, "cluster_state:ok") &&
-				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", masters)) &&
-				strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r", clusterSlots))
+			return err == nil && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", masters)) && clusterOK(ctx, c)
 		})
 	}
 	return nodes
+}
+
+func startClusterNode(t testing.TB, prepare func(*Redis), args []string) *Redis {
+	t.Helper()
+	n := StartRedis(t, append([]string{
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(freePort(t)),
+		"--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf",
+	}, args...)...)
+	prepare(n)
+	return n
+}
+
+// JoinRedisCluster starts one more node and introduces it to the cluster of the given one. It serves no slots: make it a
+// replica, or move slots to it. It is prepared before the others hear of it.
+func JoinRedisCluster(t testing.TB, member *Redis, prepare func(*Redis)) *Redis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	n := startClusterNode(t, prepare, nil)
+	c, old := redis.NewClient(&redis.Options{Addr: n.Addr}), redis.NewClient(&redis.Options{Addr: member.Addr})
+	defer c.Close()
+	defer old.Close()
+	host, port, _ := net.SplitHostPort(n.Addr)
+	if err := old.Do(ctx, "CLUSTER", "MEET", host, port, busPort(ctx, t, n.Addr)).Err(); err != nil {
+		t.Fatalf("introduce %s to the cluster: %v", n.Addr, err)
+	}
+	Eventually(t, startWithin, "cluster state ok on "+n.Addr, func() bool { return clusterOK(ctx, c) })
+	return n
+}
+
+func clusterOK(ctx context.Context, c *redis.Client) bool {
+	info, err := c.ClusterInfo(ctx).Result()
+	return err == nil && strings.Contains(info, "cluster_state:ok") &&
+		strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r", clusterSlots))
 }
 
 func busPort(ctx context.Context, t testing.TB, addr string) string {
