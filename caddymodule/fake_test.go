@@ -192,11 +192,17 @@ func (f *fake) calls() ([]edge.Request, []string) {
 // run runs Caddy in this process with a site and a fake edge, and gives its address. One test at a time: Caddy is global.
 func run(t *testing.T, f *fake, lines ...string) string {
 	t.Helper()
+	return runWith(t, f, "", lines...)
+}
+
+// runWith is run with more global options.
+func runWith(t *testing.T, f *fake, options string, lines ...string) string {
+	t.Helper()
 	was := newBackend
 	newBackend = func(settings, *zap.Logger) (backend, error) { return f, nil }
 	t.Cleanup(func() { newBackend = was })
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	load(t, global+"http://"+addr+" {\n"+strings.Join(lines, "\n")+"\n}\n")
+	load(t, strings.Replace(global, "{\n", "{\n"+options, 1)+"http://"+addr+" {\n"+strings.Join(lines, "\n")+"\n}\n")
 	t.Cleanup(func() {
 		if err := caddy.Stop(); err != nil {
 			t.Error(err)

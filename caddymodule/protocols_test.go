@@ -42,7 +42,7 @@ func secure(t *testing.T, f *fake, lines ...string) (addr string, trust *tls.Con
 	t.Cleanup(func() { newBackend = was })
 	certFile, keyFile, roots := certificate(t)
 	addr = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	load(t, "{\nauto_https off\nservers {\nprotocols h1 h2 h3\n}\nseckill {\nredis 127.0.0.1:6379\nkafka 127.0.0.1:9092\n}\n}\n"+
+	load(t, "{\nauto_https off\nstorage_check off\nstorage_clean_interval off\nservers {\nprotocols h1 h2 h3\n}\nseckill {\nredis 127.0.0.1:6379\nkafka 127.0.0.1:9092\n}\n}\n"+
 		"https://"+addr+" {\nbind 127.0.0.1\ntls "+certFile+" "+keyFile+"\n"+strings.Join(lines, "\n")+"\n}\n")
 	t.Cleanup(func() {
 		if err := caddy.Stop(); err != nil {
