@@ -216,8 +216,8 @@ func TestUnknownIsNeverNo(t *testing.T) {
 	}
 }
 
-// TestSaleClock: near a start or an end the gate lets the script decide; farther off it refuses, by Redis time.
-func TestSaleClock(t *testing.T) {
+// TestE88SaleClock: near a start or an end the gate lets the script decide; farther off it refuses, by Redis time.
+func TestE88SaleClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	redis := now.Add(-time.Hour) // this gateway's clock is an hour ahead
@@ -250,8 +250,8 @@ func TestSaleClock(t *testing.T) {
 	}
 }
 
-// TestSoldOutFlag follows the flag through decisions, events and looks (E22, E78).
-func TestSoldOutFlag(t *testing.T) {
+// TestE22E78SoldOutFlag follows the flag through decisions, events and looks (E22, E78).
+func TestE22E78SoldOutFlag(t *testing.T) {
 	t.Parallel()
 	s := newSource(sale(1))
 	g := seen(t, s)

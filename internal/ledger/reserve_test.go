@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -8,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 func TestReserveTakesStockAndKeepsAnEntry(t *testing.T) {
@@ -60,7 +64,7 @@ func TestReserveAgainGivesTheFirstResult(t *testing.T) {
 }
 
 // The refusals, each with the state that causes it. No refusal may change anything but the user's window.
-func TestReserveRefuses(t *testing.T) {
+func TestE13E14E15E88ReserveRefuses(t *testing.T) {
 	now := time.Now().UnixMilli()
 	for name, c := range map[string]struct {
 		change  func(*ledger.Activity)
@@ -315,6 +319,109 @@ func TestE04ScriptsThatTheServerForgot(t *testing.T) {
 		t.redis("SCRIPT", "FLUSH")
 		t.want(10, 2)
 	})
+}
+
+// E05: scripts that run in a pipeline survive that the server has forgotten them.
+func TestE05PipelineAfterScriptFlush(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		t.mustReserve(wish("u1", 1))
+		ids := []int64{t.id, t.id + 1, t.id + 2} // of which one is loaded, each on a node of its own
+		if _, err := t.Inspect(t.ctx, ids...); err != nil {
+			t.Fatal(err)
+		}
+		flush := func(ctx context.Context, c *redis.Client) error { return c.ScriptFlush(ctx).Err() }
+		var err error
+		if c, ok := t.rdb.(*redis.ClusterClient); ok {
+			err = c.ForEachMaster(t.ctx, flush)
+		} else {
+			err = flush(t.ctx, t.rdb.(*redis.Client))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := t.Inspect(t.ctx, ids...)
+		if err != nil || len(s) != 3 || s[0].Pending != 1 || !s[0].Loaded || s[1].Exists || s[2].Exists {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	})
+}
+
+// E06: the keys of an activity share its tag, literally in braces, and so a slot of the cluster, whatever a user is called.
+func TestE06KeysOfAnActivityShareASlot(t *testing.T) {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testenv.StartRedisCluster(t, 3), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	slot := func(key string) int64 {
+		n, err := rdb.ClusterKeySlot(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, id := range []int64{1, 42, 1<<53 + 7, 9223372036854775807} {
+		k := ledger.KeysOf(id)
+		want := slot(fmt.Sprintf("{%d}", id))
+		keys := []string{k.Stock, k.Version, k.Pending, k.Ledger, k.Buyers, k.Activity, k.Marker}
+		for _, user := range []string{"u1", "{}", "{other}", "a}b{c", "用户", "}{"} {
+			keys = append(keys, k.UserWindow(user), k.LastOrder(user), k.Result(user))
+		}
+		for _, key := range keys {
+			if got := slot(key); got != want || !strings.Contains(key, fmt.Sprintf("{%d}", id)) {
+				t.Errorf("%s is in slot %d, the activity in %d", key, got, want)
+			}
+		}
+	}
+}
+
+// E85: a buyer's mark outlives the user window, and whatever a queue's delay may be: it has no end of its own.
+func TestE85TheMarkOutlivesTheWindow(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		first := wish("u1", 1)
+		first.Window = 20 * time.Millisecond
+		t.mustReserve(first)
+		testenv.Eventually(t, 10*time.Second, "the window is over", func() bool {
+			return t.rdb.Exists(t.ctx, t.keys.UserWindow("u1")).Val() == 0
+		})
+		if ttl := t.rdb.TTL(t.ctx, t.keys.Buyers).Val(); ttl != -1 {
+			t.Errorf("the marks end in %v", ttl)
+		}
+		second := wish("u1", 1)
+		second.Window = first.Window
+		if d := t.reserve(second); d.Code != ledger.AlreadyHas || d.LiveOrder != first.Order {
+			t.Fatalf("%+v", d)
+		}
+		t.want(10, 1)
+	})
+}
+
+// E88: the sale begins and ends by Redis' clock, at the millisecond, whatever the callers' clocks say.
+func TestE88SaleClock(t *testing.T) {
+	b := onRedis(t)
+	now, err := b.rdb.Time(b.ctx).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := b.activity()
+	a.StartsAtMs, a.EndsAtMs = now.UnixMilli()+300, now.UnixMilli()+900
+	b.loadAs(a, 1_000_000, 1)
+	seen := map[ledger.Code]bool{}
+	for i := 0; !seen[ledger.IsEnded]; i++ {
+		d := b.reserve(wish(fmt.Sprint("u", i), 1))
+		want := ledger.Reserved
+		if d.NowMs < a.StartsAtMs {
+			want = ledger.NotStarted
+		} else if d.NowMs >= a.EndsAtMs {
+			want = ledger.IsEnded
+		}
+		if d.Code != want || d.Code == ledger.NotStarted && d.StartsAtMs != a.StartsAtMs {
+			t.Fatalf("at %d of %d to %d: %+v", d.NowMs, a.StartsAtMs, a.EndsAtMs, d)
+		}
+		seen[d.Code] = true
+	}
+	if !seen[ledger.NotStarted] || !seen[ledger.Reserved] {
+		t.Fatalf("seen: %v", seen)
+	}
 }
 
 func TestE98StockOfOneGoesToOne(t *testing.T) {

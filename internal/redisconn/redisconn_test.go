@@ -3,17 +3,21 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,8 +83,8 @@ func TestCAFile(t *testing.T) {
 	}
 }
 
-// TestOptions pins what the protocol relies on, for every kind of client (E02: 0 retries must not become 3).
-func TestOptions(t *testing.T) {
+// TestE02NoRetriesMeansNone pins what the protocol relies on, for every kind of client: 0 retries must not become 3.
+func TestE02NoRetriesMeansNone(t *testing.T) {
 	t.Parallel()
 	single, err := New(Config{Addrs: []string{"127.0.0.1:1"}})
 	if err != nil {
@@ -107,6 +111,105 @@ func TestOptions(t *testing.T) {
 	if o := cluster.(*redis.ClusterClient).Options(); o.MaxRetries != -1 && o.MaxRetries != 0 || !o.ContextTimeoutEnabled || o.MaxRedirects != 3 {
 		t.Errorf("cluster: retries %d, obeys deadlines %v, redirects %d", o.MaxRetries, o.ContextTimeoutEnabled, o.MaxRedirects)
 	}
+}
+
+// TestE09NewAddressBehindTheSameName: the server is gone and another one answers at a new address, which the name now stands for.
+// The client finds it by itself.
+func TestE09NewAddressBehindTheSameName(t *testing.T) {
+	first, second := testenv.StartRedis(t), testenv.StartRedis(t)
+	_, port, err := net.SplitHostPort(first.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, net.JoinHostPort("127.0.0.2", port), second.Addr)
+	var now atomic.Uint32 // the last byte of the address
+	now.Store(1)
+	// For good: a dial that the client has given up may still look at it, and no other test of this package has use for names.
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: nameserver(t, &now)}
+
+	rdb, err := New(Config{Addrs: []string{net.JoinHostPort("redis.test", port)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "which", "first", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first.Kill()
+	if err := rdb.Get(t.Context(), "which").Err(); err == nil {
+		t.Fatal("a server that is gone answers")
+	}
+	now.Store(2)
+	testenv.Eventually(t, 10*time.Second, "the second server answers", func() bool {
+		return errors.Is(rdb.Get(t.Context(), "which").Err(), redis.Nil)
+	})
+}
+
+// nameserver answers every question for an address by 127.0.0.x.
+func nameserver(t *testing.T, x *atomic.Uint32) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	l, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		b := make([]byte, 512)
+		for {
+			n, from, err := l.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			end := 12 // behind the header: a name, then type and class in two bytes each
+			for end < n && b[end] != 0 {
+				end += int(b[end]) + 1
+			}
+			end += 5
+			if end > n {
+				continue
+			}
+			isA := b[end-4] == 0 && b[end-3] == 1
+			out := append([]byte{b[0], b[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, b[12:end]...)
+			if isA {
+				out[7] = 1
+				// The name by reference, A, IN, no time to live, four bytes.
+				out = append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, byte(x.Load()))
+			}
+			_, _ = l.WriteTo(out, from)
+		}
+	}()
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", l.LocalAddr().String())
+	}
+}
+
+// forward has an address of this machine stand for another one.
+func forward(t *testing.T, at, to string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				d, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer d.Close()
+				conns.Go(func() { _, _ = io.Copy(d, c); _ = d.Close() })
+				_, _ = io.Copy(c, d)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); conns.Wait() })
 }
 
 // TestDoesNotDial counts connections: none until the first command, and then one try that obeys the caller's deadline.
