@@ -72,11 +72,15 @@ func TestE13E14E15E88ReserveRefuses(t *testing.T) {
 		wish    func(*ledger.Reservation)
 		want    ledger.Code
 	}{
-		"E88 before the start":       {change: func(a *ledger.Activity) { a.StartsAtMs = now + 60_000 }, want: ledger.NotStarted},
-		"E88 after the end":          {change: func(a *ledger.Activity) { a.EndsAtMs = now - 1 }, want: ledger.IsEnded},
-		"closed":                     {change: func(a *ledger.Activity) { a.State = ledger.Closed }, want: ledger.IsEnded},
-		"paused":                     {change: func(a *ledger.Activity) { a.State = ledger.Paused }, want: ledger.IsPaused},
-		"recovering":                 {prepare: func(b *bench) { _ = b.SetRecovering(b.ctx, b.id, "test") }, want: ledger.IsRecovering},
+		"E88 before the start": {change: func(a *ledger.Activity) { a.StartsAtMs = now + 60_000 }, want: ledger.NotStarted},
+		"E88 after the end":    {change: func(a *ledger.Activity) { a.EndsAtMs = now - 1 }, want: ledger.IsEnded},
+		"closed":               {change: func(a *ledger.Activity) { a.State = ledger.Closed }, want: ledger.IsEnded},
+		"paused":               {change: func(a *ledger.Activity) { a.State = ledger.Paused }, want: ledger.IsPaused},
+		"recovering":           {prepare: func(b *bench) { _ = b.SetRecovering(b.ctx, b.id, "test") }, want: ledger.IsRecovering},
+		"recovering before the start": {
+			change:  func(a *ledger.Activity) { a.StartsAtMs = now + 60_000 },
+			prepare: func(b *bench) { _ = b.SetRecovering(b.ctx, b.id, "test") }, want: ledger.IsRecovering,
+		},
 		"not after":                  {wish: func(r *ledger.Reservation) { r.NotAfterMs = now - 5_000 }, want: ledger.TooLate},
 		"sold out":                   {wish: func(r *ledger.Reservation) { r.Quantity = 6 }, want: ledger.SoldOut},
 		"too many":                   {wish: func(r *ledger.Reservation) { r.Quantity = 11 }, want: ledger.TooMany},

@@ -124,8 +124,9 @@ func TestE09NewAddressBehindTheSameName(t *testing.T) {
 	forward(t, net.JoinHostPort("127.0.0.2", port), second.Addr)
 	var now atomic.Uint32 // the last byte of the address
 	now.Store(1)
-	// For good: a dial that the client has given up may still look at it, and no other test of this package has use for names.
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: nameserver(t, &now)}
+	dial := nameserver(t, &now)
+	names.Store(&dial)
+	t.Cleanup(func() { names.Store(nil) })
 
 	rdb, err := New(Config{Addrs: []string{net.JoinHostPort("redis.test", port)}})
 	if err != nil {
@@ -143,6 +144,19 @@ func TestE09NewAddressBehindTheSameName(t *testing.T) {
 	testenv.Eventually(t, 10*time.Second, "the second server answers", func() bool {
 		return errors.Is(rdb.Get(t.Context(), "which").Err(), redis.Nil)
 	})
+}
+
+// names is how to reach the name server of a test. It stands behind the process' own resolver from the start, since a dial that
+// a client has given up may still look at that.
+var names atomic.Pointer[func(context.Context, string, string) (net.Conn, error)]
+
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dial := names.Load(); dial != nil {
+			return (*dial)(ctx, network, addr)
+		}
+		return nil, errors.New("no test serves names")
+	}}
 }
 
 // nameserver answers every question for an address by 127.0.0.x.
