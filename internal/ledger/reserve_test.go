@@ -399,35 +399,6 @@ func TestE85TheMarkOutlivesTheWindow(t *testing.T) {
 	})
 }
 
-// E88: the sale begins and ends by Redis' clock, at the millisecond, whatever the callers' clocks say.
-func TestE88SaleClock(t *testing.T) {
-	b := onRedis(t)
-	now, err := b.rdb.Time(b.ctx).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := b.activity()
-	a.StartsAtMs, a.EndsAtMs = now.UnixMilli()+300, now.UnixMilli()+900
-	b.loadAs(a, 1_000_000, 1)
-	seen := map[ledger.Code]bool{}
-	for i := 0; !seen[ledger.IsEnded]; i++ {
-		d := b.reserve(wish(fmt.Sprint("u", i), 1))
-		want := ledger.Reserved
-		if d.NowMs < a.StartsAtMs {
-			want = ledger.NotStarted
-		} else if d.NowMs >= a.EndsAtMs {
-			want = ledger.IsEnded
-		}
-		if d.Code != want || d.Code == ledger.NotStarted && d.StartsAtMs != a.StartsAtMs {
-			t.Fatalf("at %d of %d to %d: %+v", d.NowMs, a.StartsAtMs, a.EndsAtMs, d)
-		}
-		seen[d.Code] = true
-	}
-	if !seen[ledger.NotStarted] || !seen[ledger.Reserved] {
-		t.Fatalf("seen: %v", seen)
-	}
-}
-
 func TestE98StockOfOneGoesToOne(t *testing.T) {
 	b := onRedis(t)
 	b.load(1, 1)
