@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -196,5 +197,43 @@ func TestE82RapidReset(t *testing.T) {
 	}
 	if orders, _ := f.calls(); len(orders) != 2*len(clients) { // a body that was cut off is no order
 		t.Errorf("the edge was asked for %d orders, want the %d whole ones", len(orders), 2*len(clients))
+	}
+}
+
+// E99: one person with many names. Limits by client and by name are independent and exact, and the table of names has a bound
+// beyond which a new one is refused rather than let through.
+func TestE99OnePersonManyNames(t *testing.T) {
+	const perClient, perName, names = 5, 3, 2000
+	f := newFake()
+	run(t, f,
+		fmt.Sprintf("seckill_rate_limit sliding_window %d/1h key {client_ip}", perClient),
+		fmt.Sprintf("seckill_rate_limit sliding_window %d/1h key {header.X-User} {\n max_keys %d\n}", perName, names),
+		"seckill {\n user {header.X-User}\n}")
+	buy := func(ip, user string) int {
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1/seckill/1/orders", nil)
+		r.RemoteAddr = net.JoinHostPort(ip, "1234")
+		r.Header.Set("X-User", user)
+		return serve(t, r).Code
+	}
+	passed := map[int]int{}
+	for i := range names { // from one /24, each client in turn
+		passed[buy(fmt.Sprint("192.0.2.", i%256), fmt.Sprint("bot-", i))]++
+	}
+	if passed[202] != 256*perClient || passed[202]+passed[429] != names {
+		t.Errorf("%d names from 256 clients got %v, want %d through", names, passed, 256*perClient)
+	}
+	passed = map[int]int{}
+	for i := range 100 { // one name in a loop, each time from another client
+		passed[buy(fmt.Sprint("198.51.100.", i), "bot-1")]++
+	}
+	if passed[202] != perName-1 || passed[429] != 100-perName+1 { // it has bought once above
+		t.Errorf("one name from 100 clients got %v", passed)
+	}
+	passed = map[int]int{}
+	for i := range 2 * names { // fresh names from fresh clients
+		passed[buy(fmt.Sprintf("10.0.%d.%d", i/256, i%256), fmt.Sprint("fresh-", i))]++
+	}
+	if room := names - 256*perClient; passed[202] != room || passed[202]+passed[429] != 2*names {
+		t.Errorf("%d names more got %v, there was room for %d", 2*names, passed, room)
 	}
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,10 +66,12 @@ func TestE98ACrowdAndAHundredUnits(t *testing.T) {
 		g := newPatient(t, r.Direct())
 		g.onSale(t, a.ID)
 		var accepted atomic.Int64
+		var told sync.Map // user → order id
 		each(300, func(i int) {
 			switch o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("u", i))); {
 			case o.HTTP == 202:
 				accepted.Add(1)
+				told.Store(fmt.Sprint("u", i), o.OrderID)
 			case o.Reason != SoldOut:
 				t.Errorf("got %+v", o)
 			}
@@ -77,6 +80,11 @@ func TestE98ACrowdAndAHundredUnits(t *testing.T) {
 			t.Errorf("%d accepted, want 100", accepted.Load())
 		}
 		op.pending(a.ID, 100)
+		for _, o := range g.topic.published() { // batches answer each buyer with his own order
+			if id, _ := told.Load(o.User); id != o.ID {
+				t.Errorf("%s was told of order %v and has %s", o.User, id, o.ID)
+			}
+		}
 		if units, distinct := g.topic.units(); units != 100 || distinct != 100 {
 			t.Errorf("kafka has %d orders of %d units", distinct, units)
 		}
