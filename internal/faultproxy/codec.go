@@ -66,7 +66,7 @@ func StartKafka(brokers ...string) ([]*Proxy, error) {
 		}
 		return nil, err
 	}
-	swap := addresses{}
+	swap := &addresses{to: map[string][]byte{}}
 	for _, broker := range brokers {
 		p, err := listen(broker)
 		if err != nil {
@@ -78,6 +78,7 @@ func StartKafka(brokers ...string) ([]*Proxy, error) {
 		}
 	}
 	for _, p := range proxies {
+		p.swap = swap
 		p.codec = func() codec { return &kafka{swap: swap} }
 		p.wg.Go(p.accept)
 	}
@@ -104,7 +105,7 @@ func KafkaRequest(key int16) func(request []byte) bool {
 // kafka is the codec for Kafka's protocol: each message has its length in front, and a correlation id that the reply
 // repeats.
 type kafka struct {
-	swap               addresses
+	swap               *addresses
 	toServer, toCaller []byte // incomplete messages
 }
 
@@ -158,9 +159,12 @@ func next(buf *[]byte, place int) ([]byte, int32) {
 
 // addresses maps a broker's address to its proxy's, both as they stand in Kafka's replies: the host's letters, then the
 // port in four bytes. Both are of one length, so that a reply keeps its own.
-type addresses map[string][]byte
+type addresses struct {
+	mu sync.RWMutex
+	to map[string][]byte
+}
 
-func (a addresses) add(broker, proxy string) error {
+func (a *addresses) add(broker, proxy string) error {
 	from, err := wire(broker)
 	if err != nil {
 		return err
@@ -172,12 +176,16 @@ func (a addresses) add(broker, proxy string) error {
 	if len(from) != len(to) {
 		return fmt.Errorf("broker %s: its host must be as long as 127.0.0.1 (or localhost) to be replaced in replies", broker)
 	}
-	a[string(from)] = to
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.to[string(from)] = to
 	return nil
 }
 
-func (a addresses) apply(frame []byte) {
-	for from, to := range a {
+func (a *addresses) apply(frame []byte) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for from, to := range a.to {
 		for rest := frame; ; {
 			i := bytes.Index(rest, []byte(from))
 			if i < 0 {

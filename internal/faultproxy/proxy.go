@@ -48,6 +48,7 @@ func NewKafka(t TB, broker string) *Proxy {
 type Proxy struct {
 	listener net.Listener
 	codec    func() codec
+	swap     *addresses // of StartKafka
 	wg       sync.WaitGroup
 
 	mu           sync.Mutex
@@ -95,7 +96,15 @@ func (p *Proxy) Target() string {
 
 // Redirect makes another server the target, as when a name or a virtual address moves: every connection is reset, and new
 // ones lead there.
+//
+// A proxy of StartKafka puts its own address in place of the new server's, too. The server's host must be as long as the first
+// one's was.
 func (p *Proxy) Redirect(target string) {
+	if p.swap != nil {
+		if err := p.swap.add(target, p.Addr()); err != nil {
+			panic(err) // a test that asks for what the proxy cannot do
+		}
+	}
 	p.mu.Lock()
 	p.target = target
 	p.mu.Unlock()

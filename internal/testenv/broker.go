@@ -102,6 +102,32 @@ log.cleaner.dedupe.buffer.size=16777216
 	return all
 }
 
+// Addrs are the addresses of brokers.
+func Addrs(brokers []*Broker) []string {
+	addrs := make([]string, len(brokers))
+	for i, b := range brokers {
+		addrs[i] = b.Addr
+	}
+	return addrs
+}
+
+// Move ends the broker as kill -9 does and starts it at another address, with the same data.
+func (b *Broker) Move() {
+	b.t.Helper()
+	b.Kill()
+	conf := filepath.Join(b.Dir, "server.properties")
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		b.t.Fatalf("read the configuration of a Kafka broker: %v", err)
+	}
+	was := b.Addr
+	b.Addr = loopback(freePort(b.t))
+	if err := os.WriteFile(conf, []byte(strings.ReplaceAll(string(text), was, b.Addr)), 0o600); err != nil {
+		b.t.Fatalf("write the configuration of a Kafka broker: %v", err)
+	}
+	b.Restart()
+}
+
 func java(jars string, args ...string) *exec.Cmd {
 	options := []string{
 		"-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
