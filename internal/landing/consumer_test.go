@@ -431,8 +431,8 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
-// TestKafkaThatIsNotThere: the worker waits for it and says so.
-func TestKafkaThatIsNotThere(t *testing.T) {
+// TestE40KafkaThatIsNotThere: the worker waits for it and says so.
+func TestE40KafkaThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	h := newFakeHealth()
 	m := NewMetrics(nil)
@@ -545,8 +545,8 @@ func TestE107LandingBeforeTheLoad(t *testing.T) {
 	e.settled(6)
 }
 
-// TestRedisAwayWhileLanding: MySQL has the orders, Redis is down; nothing is marked until it has heard.
-func TestRedisAwayWhileLanding(t *testing.T) {
+// TestE09RedisAwayWhileLanding: MySQL has the orders, Redis is down; nothing is marked until it has heard.
+func TestE09RedisAwayWhileLanding(t *testing.T) {
 	t.Parallel()
 	e := onServers(t, 1).sale(100)
 	orders := e.orders(5, one)

@@ -68,8 +68,8 @@ func TestE42PoisonIsSetAside(t *testing.T) {
 	}
 }
 
-// TestRefusedOrderThatHasARow: a broken copy of an order that landed must not bury it.
-func TestRefusedOrderThatHasARow(t *testing.T) {
+// TestE42RefusedOrderThatHasARow: a broken copy of an order that landed must not bury it.
+func TestE42RefusedOrderThatHasARow(t *testing.T) {
 	b := onFakes(t)
 	o := b.order()
 	b.mustLand(b.record(o))
@@ -82,8 +82,8 @@ func TestRefusedOrderThatHasARow(t *testing.T) {
 	}
 }
 
-// TestRowRefusedByMySQL: the one row that MySQL will not have goes, the rest of its batch lands.
-func TestRowRefusedByMySQL(t *testing.T) {
+// TestE42RowRefusedByMySQL: the one row that MySQL will not have goes, the rest of its batch lands.
+func TestE42RowRefusedByMySQL(t *testing.T) {
 	b := onFakes(t)
 	orders := []*order.Order{b.order(), b.order(), b.order(), b.order()}
 	bad := orders[2].ID

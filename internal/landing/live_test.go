@@ -69,15 +69,24 @@ func newLive(t *testing.T, partitions int32, dsn string) *live {
 		},
 	}
 	e.kafka.SetDefaults()
-	if e.producer, err = kafka.NewProducer(e.kafka, kafka.ProducerOptions{}, e.log); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.producer.Close() })
-	if e.admin, err = kafka.NewAdmin(e.kafka, e.log); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.admin.Close() })
+	e.connect()
 	return e
+}
+
+// connect makes clients of the brokers that e.kafka names.
+func (e *live) connect() {
+	e.t.Helper()
+	producer, err := kafka.NewProducer(e.kafka, kafka.ProducerOptions{}, e.log)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = producer.Close() })
+	admin, err := kafka.NewAdmin(e.kafka, e.log)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = admin.Close() })
+	e.producer, e.admin = producer, admin
 }
 
 // sale is an open activity of e.item with that stock, loaded in Redis.

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestProgressIsReportedAndWatched(t *testing.T) {
+func TestE40ProgressIsReportedAndWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		led := &fakeLedger{}
 		p := newProgress(led, NewMetrics(nil), time.Second, zap.NewNop())

@@ -66,8 +66,8 @@ func TestE103ReplayLandsWhatMySQLLost(t *testing.T) {
 	}
 }
 
-// TestReplayBesideTheWorker: both land the same orders at the same time.
-func TestReplayBesideTheWorker(t *testing.T) {
+// TestE103ReplayBesideTheWorker: both land the same orders at the same time.
+func TestE103ReplayBesideTheWorker(t *testing.T) {
 	t.Parallel()
 	e := onServers(t, 2).sale(2000)
 	orders := e.orders(1000, one)
@@ -96,8 +96,8 @@ func TestReplaySaysWhatRetentionTook(t *testing.T) {
 	}
 }
 
-// TestDeadLettersLandAgain: an activity that was added later; applied where no row exists, and only once.
-func TestDeadLettersLandAgain(t *testing.T) {
+// TestE42DeadLettersLandAgain: an activity that was added later; applied where no row exists, and only once.
+func TestE42DeadLettersLandAgain(t *testing.T) {
 	t.Parallel()
 	e := onServers(t, 1).sale(100)
 	unreadable := newOrder(e.activity, e.item, "no-row")

@@ -33,8 +33,8 @@ func (b *bench) batchOf(n int) []Record {
 	return records
 }
 
-// value reads a gauge.
-func value(t *testing.T, g prometheus.Gauge) float64 {
+// value reads a gauge or a counter.
+func value(t *testing.T, g prometheus.Collector) float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	r.MustRegister(g)
@@ -42,7 +42,8 @@ func value(t *testing.T, g prometheus.Gauge) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return families[0].GetMetric()[0].GetGauge().GetValue()
+	m := families[0].GetMetric()[0]
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 }
 
 // TestE66BatchShrinksAndGrowsBack: transactions that MySQL gives back for deadlocks or lock timeouts are halved until they pass, stay

@@ -280,7 +280,7 @@ func TestLandTellsOfContention(t *testing.T) {
 }
 
 // Two workers hold the same partition for a while and land overlapping batches until the stock is gone.
-func TestOverlappingWorkers(t *testing.T) {
+func TestE34_OverlappingWorkers(t *testing.T) {
 	t.Parallel()
 	const stock, orders = 150, 400
 	b := setup(t, stock)
@@ -436,7 +436,7 @@ func TestE111_BatchThatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestRowRefusedForGood(t *testing.T) {
+func TestE42_RowRefusedForGood(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	b.exec("ALTER TABLE orders ADD CONSTRAINT shop_rule CHECK (user_id <> 'banned'), MODIFY extra VARCHAR(20) NULL")
