@@ -3,10 +3,13 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
 	"github.com/seckillgate/seckillgate/internal/told"
 )
 
@@ -89,5 +92,39 @@ func (s *troubledSale) judge() {
 	}
 	if r.Totals.DeadOrders < 2 {
 		s.t.Errorf("%d orders failed: the sale had nothing to refuse", r.Totals.DeadOrders)
+	}
+}
+
+// TestE34StoppedWorkerComesBack: a worker stands still for longer than its group waits for it, as on a machine that is moved, and then
+// goes on with the batch that it had in hand. Meanwhile another has its partition: two hold it for a while.
+func TestE34StoppedWorkerComesBack(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1).sale(20_000)
+	d.edit("level: warn", "level: debug")
+	d.configure("landing: {max_orders: 10}")
+	accepted := d.accept(2000)
+	first := d.start("", "run")
+	testenv.Eventually(t, time.Minute, "the first worker is landing", func() bool { return strings.Contains(first.log.String(), "batch landed") })
+	before := first.generation()
+	first.signal(syscall.SIGSTOP)
+	second := d.start("", "run")
+	testenv.Eventually(t, time.Minute, "the second worker has the partition", func() bool { return second.generation() > before })
+	first.signal(syscall.SIGCONT)
+	testenv.Eventually(t, time.Minute, "the first worker is in the group again", func() bool { return first.generation() > before })
+	accepted = append(accepted, d.accept(200)...)
+	d.done(90 * time.Second)
+	first.stop()
+	second.stop()
+	records := make([]told.Record, len(accepted))
+	for i, o := range accepted {
+		records[i] = toldQueued(o)
+	}
+	d.check(20_000, records)
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,6 +63,32 @@ func TestE63_AmbiguousCommit(t *testing.T) {
 			want(t, b.land(orders...), "CONFIRMED", "CONFIRMED", "CONFIRMED", "FAILED sold_out")
 			b.exact(10)
 		})
+	}
+}
+
+// Before anything else is written, the rows of an unknown COMMIT are read, by a read that waits for it.
+func TestE63_UnknownIsLookedUpFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	s, p := through(t, b)
+	var mu sync.Mutex
+	var seen []string
+	p.Hold(func(request []byte) bool { // it only listens
+		mu.Lock()
+		defer mu.Unlock()
+		for word, part := range map[string]string{"insert": "INSERT INTO `orders`", "commit": "\x03COMMIT", "look": " LOCK IN SHARE MODE"} {
+			if bytes.Contains(request, []byte(part)) {
+				seen = append(seen, word)
+			}
+		}
+		return false
+	}, 1)
+	p.CloseAfter(commit, 1)
+	want(t, s.land(b.order("u1", 1)), "CONFIRMED")
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(seen, " "); got != "insert commit look" {
+		t.Errorf("statements %q, want the insert, its COMMIT and then a look", got)
 	}
 }
 

@@ -159,6 +159,26 @@ func TestE62_Duplicates(t *testing.T) {
 	b.exact(10)
 }
 
+// Rows first, stock after: what has landed is told again without waiting for the hot row, whoever holds it.
+func TestE62_RedeliveryDoesNotWaitForTheStock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	orders := b.orders(3, 1)
+	b.land(orders...)
+	held, err := b.LockInventory(t.Context(), b.item, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := b.land(orders...)
+	want(t, l, "CONFIRMED", "CONFIRMED", "CONFIRMED")
+	if l.Races != 0 {
+		t.Errorf("%d tries were lost to the lock on the stock", l.Races)
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The row is the truth, whatever a message with the same id says.
 func TestLandRowDiffersFromMessage(t *testing.T) {
 	t.Parallel()
