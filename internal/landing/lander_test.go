@@ -82,6 +82,21 @@ func TestE42RefusedOrderThatHasARow(t *testing.T) {
 	}
 }
 
+// TestE42FailedRowRefusedToo: a refused order for which MySQL will not even have a failed row is in the dead letters and holds up nobody;
+// its reservation is left to the sweep.
+func TestE42FailedRowRefusedToo(t *testing.T) {
+	b := onFakes(t)
+	b.store.broken = &store.ErrRowRefused{Err: errors.New("a trigger of the shop's")}
+	bad, good := b.order(), b.order()
+	bad.Quantity = -3
+	if got := b.mustLand(b.record(bad), b.record(good)); got.Landed != 1 || got.Refused != 1 || got.Released != 0 {
+		t.Fatalf("tally %+v: want one landed, one refused and not released", got)
+	}
+	if len(b.letters.records) != 1 || len(b.ledger.settled) != 1 || b.ledger.settled[0].Orders[0].Order != good.ID {
+		t.Errorf("%d dead letters, settled %+v: want one letter and the good order settled alone", len(b.letters.records), b.ledger.settled)
+	}
+}
+
 // TestE42RowRefusedByMySQL: the one row that MySQL will not have goes, the rest of its batch lands.
 func TestE42RowRefusedByMySQL(t *testing.T) {
 	b := onFakes(t)

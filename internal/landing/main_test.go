@@ -29,7 +29,7 @@ type fakeStore struct {
 	land       func(n int, orders []*order.Order) error // n counts calls from 1; nil error: lands
 	calls      int
 	races      int   // what a landing says that it lost
-	broken     error // of everything
+	broken     error // of Record
 }
 
 func newFakeStore(activity, item int64) *fakeStore {
