@@ -28,8 +28,10 @@ func (a *adminAPI) Provision(ctx caddy.Context) error {
 
 // Routes implements caddy.AdminRouter.
 func (a *adminAPI) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: "/seckill/", Handler: caddy.AdminHandlerFunc(a.serve)}}
+	return []caddy.AdminRoute{{Pattern: adminPath, Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
+
+const adminPath = "/seckill/"
 
 // overview is the admin API's answer.
 type overview struct {
@@ -120,11 +122,11 @@ func (a *adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	o := b.overview(time.Now())
 	var answer any
 	switch r.URL.Path {
-	case "/seckill/":
+	case adminPath:
 		answer = o
-	case "/seckill/activities":
+	case adminPath + "activities":
 		answer = o.Activities
-	case "/seckill/producer":
+	case adminPath + "producer":
 		answer = o.Producer
 	default:
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("want /seckill/, /seckill/activities or /seckill/producer")}

@@ -100,6 +100,66 @@ func TestMetricsSurviveReloads(t *testing.T) {
 	}
 }
 
+// gathered reads the running configuration's metrics: name and labels, and the value.
+func gathered(t *testing.T) map[string]float64 {
+	t.Helper()
+	ctx := caddy.ActiveContext()
+	families, err := ctx.GetMetricsRegistry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			switch {
+			case m.GetCounter() != nil:
+				out[name] = m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				out[name] = m.GetGauge().GetValue()
+			case m.GetHistogram() != nil:
+				out[name] = float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return out
+}
+
+// What the clients count by themselves goes on counting when a reload closes them and makes others.
+func TestFiguresSurviveReloads(t *testing.T) {
+	made := fakes(t)
+	c := newConfigs(t)
+	const site = "seckill {\n user {header.X-User}\n}"
+	const acked = "seckill_kafka_messages_total acked"
+	load(t, c.with("", site))
+	before := gathered(t)[acked]
+	for i := range 3 {
+		load(t, c.with("max_batch "+string(rune('1'+i)), site))
+		request(t, "POST", "http://"+c.addr+"/seckill/1/orders", "", "X-User", "bob")
+		// A request that a reload cut off is tried again, so that it may count twice.
+		var asked float64
+		for _, f := range made() {
+			f.mu.Lock()
+			asked += float64(f.asked)
+			f.mu.Unlock()
+		}
+		now := gathered(t)
+		if got := now[acked] - before; got != asked || asked < float64(i+1) {
+			t.Errorf("after %d reloads %v are counted, want %v", i+1, got, asked)
+		}
+		if n := now["seckill_activities open"]; n != 1 {
+			t.Errorf("%v activities are open", n)
+		}
+	}
+	load(t, c.with("", "respond x"))
+	if n := gathered(t)["seckill_activities open"]; n != 1 {
+		t.Errorf("%v activities are open", n)
+	}
+}
+
 // `caddy validate` makes no clients, so it dials nothing and leaves nothing running.
 func TestValidateMakesNoClients(t *testing.T) {
 	was := newBackend

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap"
 
+	"github.com/seckillgate/seckillgate/internal/gate"
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 )
@@ -52,6 +54,8 @@ type App struct {
 	shared *shared
 	pooled string
 	log    *zap.Logger
+	ctx    caddy.Context
+	events *caddyevents.App
 }
 
 // Redis says which Redis to talk to and within which bounds.
@@ -142,7 +146,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	a.log = ctx.Logger()
+	a.ctx, a.log = ctx, ctx.Logger()
+	events, err := ctx.App("events")
+	if err != nil {
+		return err
+	}
+	a.events = events.(*caddyevents.App)
 	v, _, err := sharedPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newShared(c, a.log), nil })
 	if err != nil {
 		return err
@@ -184,7 +193,7 @@ func (a *App) settings() settings {
 
 // Start begins to look at the sales, so that the first buyers do not have to wait for it.
 func (a *App) Start() error {
-	a.shared.log.use(a.log)
+	a.shared.start(a)
 	_, err := a.shared.get()
 	return err
 }
@@ -193,11 +202,19 @@ func (a *App) Start() error {
 // them any more.
 func (a *App) Stop() error { return nil }
 
+// emit tells Caddy's event handlers that a sale is in another state.
+func (a *App) emit(c gate.Change) {
+	a.events.Emit(a.ctx, "seckill_"+c.To, map[string]any{
+		"activity_id": c.Activity.ID, "item_id": c.Activity.Item, "title": c.Activity.Title, "from": c.From, "to": c.To,
+	})
+}
+
 // Cleanup gives the clients back.
 func (a *App) Cleanup() error {
 	if a.pooled == "" {
 		return nil
 	}
+	a.shared.stop(a)
 	_, err := sharedPool.Delete(a.pooled)
 	a.pooled = ""
 	return err

@@ -33,6 +33,9 @@ type backend interface {
 	// takeRate counts a request in a limit that all gateways share.
 	takeRate(ctx context.Context, key string, rate ratelimit.Rate) (ratelimit.Result, error)
 	overview(now time.Time) overview
+	figures(now time.Time) figures
+	// changes tells how the states of sales change, until the backend is closed.
+	changes() <-chan gate.Change
 	// looked is closed after the first look at the sales.
 	looked() <-chan struct{}
 
@@ -54,10 +57,14 @@ type core struct {
 	batcher  *ledger.Batcher
 	producer *kafka.Producer
 	redis    redis.UniversalClient
+	news     chan gate.Change
 }
 
 // publishTo is where orders go; a benchmark puts something faster in its place.
 var publishTo = func(p *kafka.Producer) edge.Publisher { return publisher{p} }
+
+// newsQueue is how many changes of state may wait for slow event handlers; more are dropped.
+const newsQueue = 256
 
 func makeCore(c settings, log *zap.Logger) (backend, error) {
 	rdb, err := redisconn.New(c.Redis)
@@ -70,7 +77,15 @@ func makeCore(c settings, log *zap.Logger) (backend, error) {
 	}
 	l := ledger.New(rdb, ledger.Options{})
 	b := ledger.NewBatcher(l, ledger.BatcherOptions{MaxBatch: c.MaxBatch, MaxQueue: c.MaxQueue, Observe: observeReserve})
-	g := gate.New(l, gate.Options{Logger: log})
+	news := make(chan gate.Change, newsQueue)
+	g := gate.New(l, gate.Options{Logger: log, OnChange: func(c gate.Change) {
+		select {
+		case news <- c:
+		default:
+			log.Warn("event handlers are too slow: a change of a sale's state is not told",
+				zap.Int64("activity", c.Activity.ID), zap.String("state", c.To))
+		}
+	}})
 	e := edge.New(l, b, publishTo(producer), g, edge.Options{
 		RequestBudget:  c.RequestTimeout,
 		PublishTakes:   c.PublishTimeout,
@@ -82,7 +97,7 @@ func makeCore(c settings, log *zap.Logger) (backend, error) {
 	producer.Start()
 	g.Start()
 	e.Start()
-	return &core{Edge: e, gate: g, ledger: l, batcher: b, producer: producer, redis: rdb}, nil
+	return &core{Edge: e, gate: g, ledger: l, batcher: b, producer: producer, redis: rdb, news: news}, nil
 }
 
 func (c *core) View(activity int64, now time.Time) (gate.View, edge.Reason) {
@@ -105,6 +120,8 @@ func (c *core) takeRate(ctx context.Context, key string, rate ratelimit.Rate) (r
 	return rediswindow.Take(ctx, c.redis, key, rate)
 }
 
+func (c *core) changes() <-chan gate.Change { return c.news }
+
 func (c *core) looked() <-chan struct{} { return c.gate.Ready() }
 
 // drain ends what goes through the clients; close then closes them.
@@ -113,6 +130,7 @@ func (c *core) drain(ctx context.Context) error { return c.Edge.Close(ctx) }
 func (c *core) close() error {
 	c.batcher.Close()
 	c.gate.Stop()
+	close(c.news)
 	return errors.Join(c.producer.Close(), c.redis.Close())
 }
 

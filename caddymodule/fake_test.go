@@ -33,9 +33,13 @@ type fake struct {
 	window   map[string]bool     // keys whose window is closed
 	redis    error               // what takeWindow fails with
 	waits    chan struct{}       // told of each Wait
+	news     chan gate.Change
+
+	activities []activityJSON // for the admin API
 
 	orders  []edge.Request
 	windows []string
+	asked   int
 	drained bool
 	closed  bool
 }
@@ -63,6 +67,9 @@ func newFake() *fake {
 		steps:  make(chan edge.OrderView, 10),
 		window: map[string]bool{},
 		waits:  make(chan struct{}, 10),
+		news:   make(chan gate.Change, 10),
+
+		activities: []activityJSON{{Activity: 1}},
 	}
 }
 
@@ -85,6 +92,7 @@ func (f *fake) View(activity int64, _ time.Time) (gate.View, edge.Reason) {
 func (f *fake) Order(_ context.Context, r edge.Request) edge.Outcome {
 	f.mu.Lock()
 	f.orders = append(f.orders, r)
+	f.asked++
 	f.mu.Unlock()
 	return f.outcome(r)
 }
@@ -157,8 +165,21 @@ func (f *fake) takeRate(context.Context, string, ratelimit.Rate) (ratelimit.Resu
 }
 
 func (f *fake) overview(time.Time) overview {
-	return overview{Activities: []activityJSON{{Activity: 1}}}
+	return overview{
+		Activities: f.activities,
+		Producer:   healthJSON{Error: "no leader", OldestUnackedSec: 1.5},
+		Orders:     ordersJSON{InWork: 3, Undecided: 1, Waiting: 12},
+	}
 }
+
+// figures says how many orders were asked for, as if all had been published.
+func (f *fake) figures(time.Time) figures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return figures{activities: map[string]int{"open": 1}, totals: totals{acked: uint64(f.asked)}}
+}
+
+func (f *fake) changes() <-chan gate.Change { return f.news }
 
 func (f *fake) looked() <-chan struct{} {
 	c := make(chan struct{})
@@ -176,6 +197,9 @@ func (f *fake) drain(context.Context) error {
 func (f *fake) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.closed {
+		close(f.news)
+	}
 	f.closed = true
 	return nil
 }
@@ -243,7 +267,10 @@ func tryLoadWith(t *testing.T, caddyfile string, ownLog bool) error {
 	if err := caddy.StrictUnmarshalJSON([]byte(config), &cfg); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Admin = &caddy.AdminConfig{Disabled: true, Config: &caddy.ConfigSettings{Persist: new(bool)}}
+	if cfg.Admin == nil {
+		cfg.Admin = &caddy.AdminConfig{Disabled: true}
+	}
+	cfg.Admin.Config = &caddy.ConfigSettings{Persist: new(bool)}
 	if !ownLog {
 		cfg.Logging = quiet()
 	}

@@ -50,7 +50,7 @@ func registerMetrics(ctx caddy.Context) error {
 	if reg == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{requests, reserveSeconds, batchSize, publishSeconds, rateFallbacks} {
+	for _, c := range []prometheus.Collector{requests, reserveSeconds, batchSize, publishSeconds, rateFallbacks, &allFigures} {
 		if err := reg.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			return err
 		}

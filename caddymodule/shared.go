@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/seckillgate/seckillgate/internal/gate"
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 )
@@ -88,6 +90,8 @@ type shared struct {
 	mu     sync.Mutex
 	err    error
 	closed bool
+	apps   []*App        // of the configurations that run with it, the newest last
+	told   chan struct{} // closed when there is no more news to tell
 
 	buying  users // requests that reserve or touch Redis for a moment
 	waiting users // requests that follow an order
@@ -130,8 +134,44 @@ func (s *shared) get() (backend, error) {
 	case <-b.looked():
 	case <-time.After(firstLook):
 	}
+	allFigures.begin(b)
+	s.told = make(chan struct{})
+	go s.tell(b.changes())
 	s.ready.Store(&backendBox{b})
 	return b, nil
+}
+
+// start makes an app the one that logs, and tells events, for the clients; stop makes it the one before again.
+func (s *shared) start(a *App) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apps = append(s.apps, a)
+	s.log.use(a.log)
+}
+
+func (s *shared) stop(a *App) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apps = slices.DeleteFunc(s.apps, func(x *App) bool { return x == a })
+	if n := len(s.apps); n > 0 {
+		s.log.use(s.apps[n-1].log)
+	}
+}
+
+// tell has the running configuration tell of each change.
+func (s *shared) tell(changes <-chan gate.Change) {
+	defer close(s.told)
+	for c := range changes {
+		s.mu.Lock()
+		var a *App
+		if n := len(s.apps); n > 0 {
+			a = s.apps[n-1]
+		}
+		s.mu.Unlock()
+		if a != nil {
+			a.emit(c)
+		}
+	}
 }
 
 // enter gives the clients to a request that u counts; it must call u.leave when done, if the error is nil.
@@ -163,7 +203,13 @@ func (s *shared) Destruct() error {
 	err := b.drain(ctx)
 	s.buying.wait(ctx)
 	s.waiting.wait(ctx)
-	return errors.Join(err, b.close())
+	allFigures.end(b.backend)
+	err = errors.Join(err, b.close())
+	select {
+	case <-s.told:
+	case <-ctx.Done(): // an event handler that takes its time
+	}
+	return err
 }
 
 // users counts requests.

@@ -42,6 +42,14 @@ type Options struct {
 	InspectPoll   time.Duration // default 500 ms
 	StaleAfter    time.Duration // a view not renewed for so long makes everything unavailable; default 3 s
 	Logger        *zap.Logger   // default: none
+	// OnChange is told, soon after, that a sale is in another state than at the look before. It must not block. Default: none.
+	OnChange func(Change)
+}
+
+// Change is a sale's change of state, in the words of States.
+type Change struct {
+	Activity ledger.Activity
+	From, To string
 }
 
 // Verdict is the gate's answer. Pass means: ask the script.

@@ -47,6 +47,8 @@ type entry struct {
 	log    *zap.Logger
 	mu     sync.Mutex // serializes writers of look, and guards what follows
 	away   bool       // it was logged that the sale is unavailable
+
+	announced string // the state as of the last look; its only user is the one that looks
 }
 
 // look is the last look at the activity's own keys, and what events and decisions said since.
@@ -204,6 +206,48 @@ func (g *Gate) Views(now time.Time) ([]View, Reason) {
 	}
 	slices.SortFunc(out, func(a, b View) int { return cmp.Compare(a.Activity.ID, b.Activity.ID) })
 	return out, Pass
+}
+
+// States counts the activities by state: those of View, with `sold_out` for what is open but sold out, and `unavailable` for all
+// while Redis does not answer. Unlike View it is no sign that somebody cares for them.
+func (g *Gate) States(now time.Time) map[string]int {
+	n := map[string]int{}
+	for _, state := range states {
+		n[state] = 0
+	}
+	v := g.view.Load()
+	if v == nil {
+		return n
+	}
+	_, why := g.find(0, now)
+	for _, e := range v.entries {
+		state := stateUnavailable
+		if why == "" {
+			state = e.state(now, g.o.StaleAfter)
+		}
+		n[state]++
+	}
+	return n
+}
+
+// States that View does not have.
+const (
+	stateSoldOut     = "sold_out"
+	stateUnavailable = "unavailable"
+)
+
+var states = []string{"not_started", "open", stateSoldOut, "paused", "recovering", "ended", stateUnavailable}
+
+// state is the view in one word.
+func (e *entry) state(now time.Time, staleAfter time.Duration) string {
+	v, reason := e.view(now, staleAfter)
+	switch {
+	case reason != Pass:
+		return stateUnavailable
+	case v.State == "open" && v.SoldOut:
+		return stateSoldOut
+	}
+	return v.State
 }
 
 func (e *entry) view(now time.Time, staleAfter time.Duration) (View, Reason) {

@@ -161,15 +161,34 @@ func (g *Gate) look(ctx context.Context, ids []int64, entries []*entry) error {
 	snaps, err := g.src.Inspect(ctx, ids...)
 	received := time.Now()
 	for i, e := range entries {
-		if err != nil {
-			if len(entries) == 1 {
-				e.failed(sent)
-			}
-			continue
+		switch {
+		case err == nil:
+			e.seen(snaps[i], sent, received)
+		case len(entries) == 1:
+			e.failed(sent)
+		default:
+			continue // each is looked at again by itself
 		}
-		e.seen(snaps[i], sent, received)
+		g.announce(e, received)
 	}
 	return err
+}
+
+// announce tells a change of state. It is for looks only, which have a pace: a sale whose last units come and go does not
+// make a flood of news.
+func (g *Gate) announce(e *entry, now time.Time) {
+	if g.o.OnChange == nil {
+		return
+	}
+	was, is := e.announced, e.state(now, g.o.StaleAfter)
+	e.announced = is
+	if was == "" || was == is {
+		return
+	}
+	_, a := e.known(now, g.o.StaleAfter)
+	c := Change{Activity: *a, From: was, To: is}
+	c.Activity.ID, c.Activity.Title = e.id, e.listed.Load().Title
+	g.o.OnChange(c)
 }
 
 func (e *entry) failed(at time.Time) {
