@@ -193,9 +193,7 @@ func (h *Reserve) request(w http.ResponseWriter, r *http.Request, activity int64
 	if err := h.details(r, b, &req); err != nil {
 		return req, malformed(detail(err))
 	}
-	if trace := r.Header.Get("Traceparent"); len(trace) == 55 {
-		req.Headers = map[string]string{"traceparent": trace}
-	}
+	req.Headers = traceContext(r.Header)
 	return req, fault{}
 }
 
@@ -252,15 +250,7 @@ func settled(s order.Status) bool {
 
 // validKey accepts printable ASCII of at most 64 bytes, or nothing.
 func validKey(key string) bool {
-	if len(key) > order.MaxKeyBytes {
-		return false
-	}
-	for i := range len(key) {
-		if key[i] < ' ' || key[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return len(key) <= order.MaxKeyBytes && isPrintable(key)
 }
 
 // stripHeaders removes the headers that only this gateway may set, among trailers too. It also keeps Connection from naming

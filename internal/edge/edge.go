@@ -121,6 +121,7 @@ type Edge struct {
 	marker    *marker
 	repeats   *repeats
 	hub       *hub
+	turns     *turns
 	landed    landed
 	firstSeen *aging[string]
 
@@ -144,6 +145,7 @@ func New(l Ledger, r Reserver, p Publisher, g *gate.Gate, o Options) *Edge {
 		led: l, res: r, pub: p, gate: g, o: o, log: o.Logger,
 		open: newOpen(o.MaxOpen), undecided: newUndecided(), repeats: newRepeats(o.Repeats), closing: make(chan struct{}),
 		hub: newHub(o.MaxWaiters, o.HealRate), firstSeen: newAging[string](16_384),
+		turns: newTurns(),
 	}
 	e.releaser = newReleaser(e)
 	e.marker = newMarker(l)
@@ -194,6 +196,15 @@ func (e *Edge) Close(ctx context.Context) error {
 	}
 	e.running.Wait()
 	return err
+}
+
+func (e *Edge) isClosing() bool {
+	select {
+	case <-e.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // Stats are figures for metrics and the admin page.

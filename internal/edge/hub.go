@@ -135,7 +135,7 @@ func (w *Watch) Close() {
 // come. A reason other than Accepted comes from the first look only; later ones wait for Redis to be back.
 func (w *Watch) Next(ctx context.Context, d time.Duration) (v OrderView, changed, done bool, reason Reason) {
 	if !w.looked {
-		if v, reason = w.e.Status(ctx, w.q); reason != Accepted {
+		if v, reason = w.firstLook(ctx, min(max(d, lookupTimeout), crowdTimeout)); reason != Accepted {
 			return v, false, true, reason
 		}
 		w.looked = true
@@ -181,11 +181,24 @@ func (w *Watch) Next(ctx context.Context, d time.Duration) (v OrderView, changed
 	}
 }
 
+// firstLook tries for a while: a browser does not come back to a stream that was refused, and when all streams are opened in one
+// moment, as after a reload, there may be more of them than Redis has connections.
+func (w *Watch) firstLook(ctx context.Context, patience time.Duration) (v OrderView, reason Reason) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		v, reason = w.e.status(ctx, w.q, patience)
+		if reason != Unavailable || w.e.isClosing() || !wait(ctx, jitter(crowdBackoff)) {
+			return v, reason
+		}
+	}
+}
+
 // look asks Redis again and says whether the view has changed. An order that is not found any more may be one that Redis
 // forgot, so its follower keeps waiting for what becomes of it.
 func (w *Watch) look(ctx context.Context) bool {
 	w.healAt = healTime()
-	v, reason := w.e.Status(ctx, w.q)
+	v, reason := w.e.status(ctx, w.q, crowdTimeout)
 	if reason != Accepted || v == w.last {
 		return false
 	}

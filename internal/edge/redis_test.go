@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,26 @@ type gateway struct {
 	*Edge
 	led   *ledger.Ledger
 	topic *topic
+	calls *calls
+}
+
+// calls counts what goes to Redis: single commands, scripts and pipelines.
+type calls struct{ n atomic.Int64 }
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
 }
 
 func newGateway(t *testing.T, c redisconn.Config, o Options) *gateway {
@@ -76,6 +97,8 @@ func newGateway(t *testing.T, c redisconn.Config, o Options) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counted := new(calls)
+	rdb.AddHook(counted)
 	l := ledger.New(rdb, ledger.Options{})
 	b := ledger.NewBatcher(l, ledger.BatcherOptions{})
 	g := gate.New(l, gate.Options{})
@@ -93,7 +116,7 @@ func newGateway(t *testing.T, c redisconn.Config, o Options) *gateway {
 		g.Stop()
 		_ = rdb.Close()
 	})
-	return &gateway{Edge: e, led: l, topic: p}
+	return &gateway{Edge: e, led: l, topic: p, calls: counted}
 }
 
 // operator is what the tests do past the gateways.

@@ -13,6 +13,9 @@ import (
 
 const (
 	lookupTimeout = time.Second
+	// crowdTimeout is how long one who is going to wait anyway may wait for a look.
+	crowdTimeout  = 10 * time.Second
+	crowdBackoff  = 200 * time.Millisecond
 	landedFor     = time.Second // how old the landed offsets may be that a position is told from
 	landedTimeout = 300 * time.Millisecond
 	// clockSkew is how far another gateway's clock, whose time an order id carries, may be ahead of this one's.
@@ -52,6 +55,16 @@ func (e *Edge) Status(ctx context.Context, q Query) (OrderView, Reason) {
 	if q.Activity <= 0 || !order.ValidID(q.OrderID) {
 		return OrderView{}, NotFound
 	}
+	return e.status(ctx, q, lookupTimeout)
+}
+
+// status is Status with a bound on the wait for a turn.
+func (e *Edge) status(ctx context.Context, q Query, patience time.Duration) (OrderView, Reason) {
+	back, ok := e.turn(ctx, q.Activity, patience)
+	if !ok {
+		return OrderView{}, Unavailable
+	}
+	defer back()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	v, err := e.led.Lookup(ctx, q.Activity, q.OrderID)
@@ -70,6 +83,12 @@ func (e *Edge) Status(ctx context.Context, q Query) (OrderView, Reason) {
 	return e.view(ctx, q.Activity, v), Accepted
 }
 
+func (e *Edge) turn(ctx context.Context, activity int64, patience time.Duration) (back func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return e.turns.take(ctx, activity)
+}
+
 // Mine shows the caller's live order, else the last one that died.
 func (e *Edge) Mine(ctx context.Context, activity int64, user string) (OrderView, Reason) {
 	if r := validQuery(user); r != Accepted {
@@ -78,6 +97,11 @@ func (e *Edge) Mine(ctx context.Context, activity int64, user string) (OrderView
 	if activity <= 0 {
 		return OrderView{}, NotFound
 	}
+	back, ok := e.turn(ctx, activity, lookupTimeout)
+	if !ok {
+		return OrderView{}, Unavailable
+	}
+	defer back()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	v, err := e.led.Mine(ctx, activity, user)
