@@ -501,22 +501,13 @@ func (r *run) statuses() {
 func (r *run) nobodyLockedOut() {
 	const many = 300
 	holders := map[string]bool{}
-	rows, err := r.stack.db.QueryContext(r.Context(), "SELECT user_id FROM orders WHERE activity_id = ? AND live = 1", r.stack.activity)
+	live, err := column(r.Context(), r.stack.db, "SELECT user_id FROM orders WHERE activity_id = ? AND live = 1", r.stack.activity)
 	if err != nil {
 		r.Errorf("read who has an order: %v", err)
-		return
 	}
-	for rows.Next() {
-		var user string
-		if err := rows.Scan(&user); err != nil {
-			r.Errorf("read who has an order: %v", err)
-		}
+	for _, user := range live {
 		holders[user] = true
 	}
-	if err := rows.Err(); err != nil {
-		r.Errorf("read who has an order: %v", err)
-	}
-	rows.Close()
 	var users []string
 	for user := range r.book.Users() {
 		if !holders[user] && len(users) < many {

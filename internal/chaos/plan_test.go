@@ -14,10 +14,11 @@ func TestPlanIsDecidedByItsSeed(t *testing.T) {
 		}
 		return p.Describe()
 	}
-	if plan(7) != plan(7) {
+	first := plan(7)
+	if again := plan(7); again != first {
 		t.Error("one seed gives two plans")
 	}
-	if plan(7) == plan(8) {
+	if plan(8) == first {
 		t.Error("two seeds give one plan")
 	}
 }
@@ -25,8 +26,8 @@ func TestPlanIsDecidedByItsSeed(t *testing.T) {
 func TestPlanHasFaultsEnough(t *testing.T) {
 	for _, setup := range []Setup{Base, Cluster, Sentinel, Brokers} {
 		for seed := range uint64(50) {
-			for minutes, least := range map[time.Duration]int{5: 10, 20: 40} {
-				p, err := NewPlan(setup, seed, minutes*time.Minute)
+			for minutes, least := range map[int]int{5: 10, 20: 40} {
+				p, err := NewPlan(setup, seed, time.Duration(minutes)*time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -104,21 +104,12 @@ func (s *Shop) Move(ctx context.Context, status string, n int) error {
 
 func (s *Shop) some(ctx context.Context, n int) ([]string, error) {
 	// Ids begin with the time, so the last digits choose at random.
-	rows, err := s.DB.QueryContext(ctx,
+	ids, err := column(ctx, s.DB,
 		"SELECT order_id FROM orders WHERE activity_id = ? AND status = 'CONFIRMED' ORDER BY RIGHT(order_id, 6) LIMIT ?", s.Activity, n)
 	if err != nil {
 		return nil, fmt.Errorf("choose orders: %w", err)
 	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return ids, nil
 }
 
 func (s *Shop) tx(ctx context.Context, f func(context.Context, *sql.Tx) error) error {

@@ -127,23 +127,29 @@ func (w *Watch) landed(ctx context.Context, open map[string]int64) ([]string, er
 	for len(ids) > 0 {
 		part := ids[:min(len(ids), 500)]
 		ids = ids[len(part):]
-		rows, err := w.Shop.DB.QueryContext(ctx,
-			"SELECT order_id FROM orders WHERE order_id IN (?"+strings.Repeat(",?", len(part)-1)+")", part...)
+		found, err := column(ctx, w.Shop.DB, "SELECT order_id FROM orders WHERE order_id IN (?"+strings.Repeat(",?", len(part)-1)+")", part...)
 		if err != nil {
 			return nil, err
 		}
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				rows.Close()
-				return nil, err
-			}
-			out = append(out, id)
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
+		out = append(out, found...)
 	}
 	return out, nil
+}
+
+// column reads a query's only column.
+func column(ctx context.Context, db *sql.DB, query string, args ...any) ([]string, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
 }
