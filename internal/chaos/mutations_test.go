@@ -32,13 +32,6 @@ var mutations = []mutation{
 		kinds:   "kill@gateway1,kill@gateway2,kill kafka",
 	},
 	{
-		without: "settle's comparison of versions",
-		file:    "internal/ledger/lua/settle.lua",
-		old:     "if version and version > a.version then",
-		with:    "if version and version > 0 then",
-		kinds:   "kill@worker1,kill@worker2,delay requests@worker1-redis,delay requests@worker2-redis,rebalance",
-	},
-	{
 		without: "the reserve script's look at which server this is",
 		file:    "internal/ledger/lua/prelude.lua",
 		old:     "return server_identity() == loaded_on",
