@@ -15,15 +15,12 @@ import (
 // reasons say why a case has no test of its own, or where it is tried without its number.
 var reasons = map[string]string{
 	"E02": "without its number: `internal/redisconn` TestOptions, of every kind of client",
-	"E05": "scripts stand in pipelines only where Redis is looked at; TestE04ScriptsThatTheServerForgot lets Redis forget them, and so does the chaos run",
 	"E06": "without its number: `internal/ledger` and the chaos run on `cluster`, where a script over two slots is an error",
 	"E10": "without its number: TestE105… of `internal/syncer/runner`, and the chaos run, which demotes and promotes servers",
 	"E15": "without its number: `internal/ledger`, whose tests of E12 and E13 ask a Redis that has nothing",
 	"E19": "without its number: the chaos run on `cluster`, whose buyers hang up",
 	"E21": "without its number: TestE03ClusterClientRepeatsByItself makes the redirect loop repeat; slots are not moved during a sale",
 	"E22": "without its number: `internal/gate` TestSoldOutFlag, and `make bench`, which measures refusals from memory",
-	"E29": "without its number: TestE90SettleInAnyOrderEndsInOneState, and the model test of `internal/ledger`",
-	"E85": "without its number: `internal/ledger`, whose buyers hold their place until their order is dead, without any expiry",
 	"E99": "no test can tell a person with many accounts from many persons. What the product does against bots is tested where it is: " +
 		"identity only from what is verified (E77), addresses that cannot be forged (E79), limits whose memory is bounded and that " +
 		"refuse when they do not know (`internal/ratelimit`), one reservation however often one buyer clicks (E84)",
