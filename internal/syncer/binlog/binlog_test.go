@@ -160,6 +160,9 @@ func TestClassify(t *testing.T) {
 	if err := classify(maria); !errors.Is(err, errSameID) {
 		t.Errorf("another reader with the same id, by mariadb: %v", err)
 	}
+	if err := classify(errors.New("PartialUpdateRowsEvent not supported now")); !errors.Is(err, ErrLoadAgain) {
+		t.Errorf("rows in parts: %v", err)
+	}
 	if err := classify(nil); err == nil || !strings.Contains(err.Error(), "without a reason") {
 		t.Errorf("no error: %v", err)
 	}

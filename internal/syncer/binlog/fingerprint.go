@@ -106,6 +106,7 @@ func Flavor(version string) string {
 // server is what a connection says about the server behind it.
 type server struct {
 	version, flavor, identity, gtid string
+	rowValues                       string // binlog_row_value_options, of MySQL
 }
 
 // askServer reads the server's identity and the GTIDs in its binary log.
@@ -116,11 +117,11 @@ func askServer(ctx context.Context, db *sql.DB) (server, error) {
 	}
 	s.flavor = Flavor(s.version)
 	// MariaDB has no server uuid. Its positions are GTIDs, which need none, but for a server that never wrote.
-	query := "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed"
+	query := "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed, @@GLOBAL.binlog_row_value_options"
 	if s.flavor == mysql.MariaDBFlavor {
-		query = "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.server_id), @@GLOBAL.gtid_binlog_pos"
+		query = "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.server_id), @@GLOBAL.gtid_binlog_pos, ''"
 	}
-	if err := db.QueryRowContext(ctx, query).Scan(&s.identity, &s.gtid); err != nil {
+	if err := db.QueryRowContext(ctx, query).Scan(&s.identity, &s.gtid, &s.rowValues); err != nil {
 		return s, fmt.Errorf("ask mysql for its identity and gtids: %w", err)
 	}
 	s.gtid = strings.ReplaceAll(s.gtid, "\n", "")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,6 +104,10 @@ func (s *Stream) Note(ctx context.Context) (Position, error) {
 
 func (s *Stream) ask(ctx context.Context) (server, error) {
 	srv, err := askServer(ctx, s.db)
+	if err == nil && strings.Contains(srv.rowValues, "PARTIAL_JSON") {
+		err = errors.New("mysql has binlog_row_value_options = PARTIAL_JSON, with which it writes rows that cannot be read: " +
+			"run SET PERSIST binlog_row_value_options = '' and have the shop connect anew")
+	}
 	if err == nil && s.cfg.Flavor != "" && s.cfg.Flavor != srv.flavor {
 		err = fmt.Errorf("binlog.flavor is %s but the server is %s (version %s): remove the setting, it is detected",
 			s.cfg.Flavor, srv.flavor, srv.version)
@@ -273,6 +278,9 @@ func (s *Stream) run(ctx context.Context, c *canal.Canal, h *handler, from Posit
 // errSameID: the server ended this connection because another one came with the same server id.
 var errSameID = errors.New("another reader of the binlog came with the same server id")
 
+// partialRows is how the library refuses an event. A stream that began there again would meet it for ever.
+const partialRows = "PartialUpdateRowsEvent not supported"
+
 // classify tells a log that is gone from a connection that is.
 func classify(err error) error {
 	if err == nil {
@@ -280,6 +288,8 @@ func classify(err error) error {
 	}
 	var my *mysql.MyError
 	switch {
+	case strings.Contains(err.Error(), partialRows):
+		return fmt.Errorf("%w: a session wrote rows with binlog_row_value_options = PARTIAL_JSON, which cannot be read", ErrLoadAgain)
 	case !errors.As(err, &my):
 	case sameServerID(my):
 		return fmt.Errorf("%w: %w", errSameID, err)

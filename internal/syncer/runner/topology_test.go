@@ -24,6 +24,7 @@ func TestRedisCluster(t *testing.T) {
 	nodes := testenv.StartRedisClusterNodes(t, 3)
 	b := synctest.New(t, synctest.OnRedis("", nodes[0].Addr, nodes[1].Addr, nodes[2].Addr))
 	_, h := b.Syncer()
+	b.Ready(h)
 	sales := make([]ledger.Activity, len(nodes)) // one on each master
 	for found := 0; found < len(sales); {
 		id := testenv.ID()
