@@ -15,6 +15,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 func TestLand(t *testing.T) {
@@ -415,6 +416,40 @@ func TestE67_CancelFreesLocksAtOnce(t *testing.T) {
 	if err := held.Release(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestE67_CancelLeavesTriggersReadable: landings are cancelled at random points on a server that reads triggers anew all the time; a
+// session that is killed while it reads one spoils it for the others.
+func TestE67_CancelLeavesTriggersReadable(t *testing.T) {
+	t.Parallel()
+	// With room for few open tables the server opens them, and reads their triggers, for nearly every statement.
+	b := setupOn(t, testenv.StartMySQL(t, "--table-open-cache=10").DSN("shop"), 1_000_000)
+	end := time.Now().Add(4 * time.Second)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for time.Now().Before(end) {
+			if _, err := b.db.Exec("FLUSH TABLES orders, inventory"); err != nil && !lostRace(err) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 6 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(6*time.Millisecond))))
+				_, err := b.Land(ctx, b.item, b.orders(2, 1))
+				cancel()
+				if number(err) == errSyntax {
+					t.Errorf("a trigger was spoilt: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want(t, b.land(b.orders(1, 1)...), "CONFIRMED")
+	b.exact(1_000_000)
 }
 
 func TestE110_UsersAndIdsAreComparedAsBytes(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -43,7 +44,10 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 }
 
 func (x *session) exec(ctx context.Context, text string, args ...any) (affected int64, err error) {
-	ctx, cancel := x.s.bound(ctx)
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := x.s.finishing(ctx)
 	defer cancel()
 	res, err := x.c.ExecContext(ctx, text, args...)
 	if err != nil {
@@ -53,7 +57,32 @@ func (x *session) exec(ctx context.Context, text string, args ...any) (affected 
 }
 
 func (x *session) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := x.s.finishing(ctx)
+	defer cancel()
 	return query(ctx, x.c, x.s.cfg.StatementTimeout, scan, text, args...)
+}
+
+// finishTime is how long a statement of a session may go on after its context has ended.
+const finishTime = 200 * time.Millisecond
+
+// finishing bounds a statement, and lets one that has begun end by itself where it can: breaking it off costs the connection and a
+// KILL, and a session that is killed while MariaDB reads a trigger can spoil the trigger for all others (error 1064) until FLUSH TABLES. One
+// that waits for a lock is broken off after finishTime.
+func (s *Store) finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := s.bound(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(finishTime)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-late.Done():
+		}
+	})
+	return late, func() { stop(); cancel() }
 }
 
 func (x *session) begin(ctx context.Context) error {
@@ -101,7 +130,9 @@ func (x *session) drop() {
 	_ = x.c.Close()
 }
 
-// kill ends a session from another connection to the same server. That it is gone already is success.
+// kill ends a session from another connection to the same server. That it is gone already is success. A session that may be reading a
+// trigger is let go on until it has (see finishing): once it has its tables it reads none any more, and there is no next
+// statement, since its client is gone.
 func (s *Store) kill(ctx context.Context, who identity) error {
 	x, err := s.session(ctx)
 	if err != nil {
@@ -111,8 +142,40 @@ func (s *Store) kill(ctx context.Context, who identity) error {
 	if x.who.server != who.server || who.id == 0 {
 		return nil // another server answers now; there the number is somebody else's
 	}
+	for began := time.Now(); ; {
+		opening, err := x.opening(ctx, who.id, time.Since(began) < unread)
+		if err != nil {
+			return fmt.Errorf("end session %d: %w", who.id, err)
+		}
+		if !opening {
+			break
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("end session %d, which is opening tables: %w", who.id, ctx.Err())
+		}
+	}
 	if _, err := x.exec(ctx, fmt.Sprintf("KILL CONNECTION %d", who.id)); err != nil && number(err) != errNoSuchThread {
 		return fmt.Errorf("end session %d: %w", who.id, err)
 	}
 	return nil
+}
+
+// unread is how long a statement may lie unread in the server's socket, after which a session that does nothing has nothing to do.
+const unread = 100 * time.Millisecond
+
+// opening says whether a session may be reading a trigger just now, or be about to; soon says that it may have been sent a statement.
+func (x *session) opening(ctx context.Context, id uint64, soon bool) (opening bool, err error) {
+	err = x.query(ctx, func(r *sql.Rows) error {
+		var command string
+		var state sql.NullString
+		err := r.Scan(&command, &state)
+		switch strings.ToLower(state.String) {
+		case "", "init", "starting", "checking permissions", "opening tables", "opening table":
+			opening = command != "Sleep" || soon
+		}
+		return err
+	}, "SELECT command, state FROM information_schema.processlist WHERE id = ?", id)
+	return opening, err
 }
