@@ -102,6 +102,9 @@ func (s *settings) explain(out io.Writer) {
   - serve health and metrics on %s
 `, k.Topics.Orders, k.Group, k.Brokers, l.MaxOrders, l.MaxBytes, l.MaxWait, t.Orders, t.Inventory, s.MySQL.SuccessStatus,
 		s.Redis.Addrs, told, s.Outbox.Keep, s.Outbox.AlarmAfter, unpaid, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
+	if l.StockTries > 1 {
+		fmt.Fprintf(out, "  - try orders that were reserved and that MySQL is short of stock for up to %d times, as often as the syncer publishes them again\n", l.StockTries)
+	}
 	if l.AcceptLostOffsets {
 		fmt.Fprintln(out, "  - skip to the oldest record when its committed offset is gone (landing.accept_lost_offsets)")
 	}

@@ -50,11 +50,12 @@ type Tally struct {
 	Refused  int // records set aside as dead letters
 	Redone   int // records whose order stood in this batch already
 	Released int // of the refused: those whose reservation was settled by its id
+	Left     int // orders that MySQL is short of stock for and that stay open, to be tried again
 }
 
 // Add sums two tallies.
 func (t Tally) Add(o Tally) Tally {
-	return Tally{t.Records + o.Records, t.Landed + o.Landed, t.Failed + o.Failed, t.Refused + o.Refused, t.Redone + o.Redone, t.Released + o.Released}
+	return Tally{t.Records + o.Records, t.Landed + o.Landed, t.Failed + o.Failed, t.Refused + o.Refused, t.Redone + o.Redone, t.Released + o.Released, t.Left + o.Left}
 }
 
 // message is a record and what it says.
@@ -80,7 +81,7 @@ func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
 		return tally, err
 	}
 	for _, group := range byItem(good) {
-		outcomes, bad, err := l.landItem(ctx, group)
+		outcomes, bad, left, err := l.landItem(ctx, group)
 		refused = append(refused, bad...)
 		if err != nil {
 			return tally, err
@@ -92,7 +93,8 @@ func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
 				tally.Landed++
 			}
 		}
-		tally.Redone += len(group) - len(bad) - len(outcomes)
+		tally.Left += left
+		tally.Redone += len(group) - len(bad) - len(outcomes) - left
 	}
 	for _, r := range refused {
 		released, err := l.refuse(ctx, r)
@@ -107,14 +109,14 @@ func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
 	if ce := l.log.Check(zap.DebugLevel, "batch landed"); ce != nil && len(records) > 0 {
 		ce.Write(zap.Int32("partition", records[0].Partition), zap.Int64("from", records[0].Offset),
 			zap.Int64("to", records[len(records)-1].Offset), zap.Int("landed", tally.Landed), zap.Int("failed", tally.Failed),
-			zap.Int("refused", tally.Refused), zap.Duration("took", time.Since(began)))
+			zap.Int("refused", tally.Refused), zap.Int("left", tally.Left), zap.Duration("took", time.Since(began)))
 	}
 	return tally, nil
 }
 
 // landItem lands the messages of one item, in one transaction as a rule, settles them and passes the outcomes on, one for
-// each order id. Messages that MySQL refuses for good come back beside them.
-func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledger.Outcome, refused []refusal, err error) {
+// each order id. Messages that MySQL refuses for good come back beside them, and the number of orders that are left to be tried again.
+func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledger.Outcome, refused []refusal, left int, err error) {
 	item := todo[0].order.Item
 	absent := wait{l: l, row: row{"inventory", item}}
 	defer absent.end()
@@ -125,12 +127,17 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 		case err == nil:
 			absent.found()
 			if err := l.settle(ctx, landing, part); err != nil {
-				return nil, refused, err
+				return nil, refused, left, err
 			}
 			crashpoint.Here("after_settle")
 			fresh := without(landing.Outcomes, outcomes)
 			l.publish(fresh, part)
 			outcomes, todo = append(outcomes, fresh...), todo[len(part):]
+			n, again, err := l.leave(ctx, landing.Left, part)
+			if err != nil {
+				return nil, refused, left, err
+			}
+			left, todo = left+n, append(again, todo...)
 		case errors.As(err, &bad):
 			refused = append(refused, refusal{todo[bad.Index], "row", err})
 			todo = append(todo[:bad.Index:bad.Index], todo[bad.Index+1:]...)
@@ -138,7 +145,7 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 			// A shop may be replacing the row at this very moment (DELETE, then INSERT), and an activity sells the item.
 			more, ended := absent.again(ctx, err)
 			if ended != nil {
-				return nil, refused, ended
+				return nil, refused, left, ended
 			}
 			if more {
 				continue
@@ -146,12 +153,12 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 			for _, m := range todo {
 				refused = append(refused, refusal{m, "item", err})
 			}
-			return outcomes, refused, nil
+			return outcomes, refused, left, nil
 		default:
-			return nil, refused, err
+			return nil, refused, left, err
 		}
 	}
-	return outcomes, refused, nil
+	return outcomes, refused, left, nil
 }
 
 // without gives the outcomes of orders that an earlier transaction of the same batch has not told already.
@@ -185,6 +192,7 @@ func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (l
 		orders := make([]*order.Order, len(part))
 		for i, m := range part {
 			orders[i] = m.order
+			orders[i].Patient = m.order.Attempt+1 < int64(l.cfg.StockTries)
 		}
 		began := time.Now()
 		landing, err = l.store.Land(ctx, item, orders)

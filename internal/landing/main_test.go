@@ -103,6 +103,8 @@ type fakeLedger struct {
 	answer  func(n int) (ledger.Settled, error) // n counts calls from 1
 	calls   int
 	has     map[int64]bool // the activities that it has
+	open    map[string]bool
+	tries   map[string]int64
 }
 
 func (l *fakeLedger) Inspect(_ context.Context, activities ...int64) ([]ledger.Snapshot, error) {
@@ -126,6 +128,19 @@ func (l *fakeLedger) Settle(_ context.Context, s ledger.Settlement) (ledger.Sett
 	}
 	l.settled = append(l.settled, s)
 	return ledger.Settled{Dropped: len(s.Orders)}, nil
+}
+
+func (l *fakeLedger) Postpone(_ context.Context, _ int64, tries map[string]int64) (map[string]bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := make(map[string]bool)
+	for id, n := range tries {
+		if l.open[id] {
+			kept[id] = true
+			l.tries[id] = max(l.tries[id], n)
+		}
+	}
+	return kept, nil
 }
 
 func (l *fakeLedger) SetLanded(_ context.Context, at map[int32]ledger.LandedAt) error {

@@ -59,7 +59,8 @@ func (l *Lander) Replay(ctx context.Context, src Source, topic string, since tim
 
 	again := *l
 	again.deadLetters = alreadySetAside{}
-	var mu sync.Mutex // records of different partitions may come at the same time
+	again.cfg.StockTries = 1 // whoever asks for this wants to know
+	var mu sync.Mutex        // records of different partitions may come at the same time
 	waiting := make(map[int32][]Record)
 	flush := func(part int32) error {
 		batch := waiting[part]
@@ -125,6 +126,7 @@ func (l *Lander) look(ctx context.Context, batch []Record, done *Replayed) error
 func (l *Lander) LandAgain(ctx context.Context, letters []Letter) (Tally, error) {
 	again := *l
 	again.deadLetters = alreadySetAside{}
+	again.cfg.StockTries = 1
 	again.cfg.MissingWait = -1 // these buyers have heard that they failed, and whoever asks for this can ask again
 	records := make([]Record, len(letters))
 	for i := range letters {

@@ -17,22 +17,29 @@ const us = "\x1f"
 const loadedNonce = "*"
 
 func encodeEntry(e Entry) string {
-	return strings.Join([]string{
+	fields := []string{
 		strconv.FormatInt(e.Quantity, 10), strconv.FormatInt(e.ReservedAtMs, 10), loadedNonce,
 		strconv.FormatInt(e.Item, 10), e.User, string(e.Extra),
-	}, us)
+	}
+	if e.Tries > 0 {
+		fields = append(fields, strconv.FormatInt(e.Tries, 10))
+	}
+	return strings.Join(fields, us)
 }
 
 func decodeEntry(orderID, s string) (Entry, error) {
-	f := strings.SplitN(s, us, 6)
-	if len(f) != 6 {
-		return Entry{}, fmt.Errorf("ledger entry of order %s has %d fields, want 6", orderID, len(f))
+	f := strings.SplitN(s, us, 8)
+	if len(f) != 6 && len(f) != 7 {
+		return Entry{}, fmt.Errorf("ledger entry of order %s has %d fields, want 6 or 7", orderID, len(f))
 	}
 	e := Entry{Order: orderID, User: f[4]}
 	if f[5] != "" {
 		e.Extra = json.RawMessage(f[5])
 	}
 	err := parseInts([]string{f[0], f[1], f[3]}, &e.Quantity, &e.ReservedAtMs, &e.Item)
+	if err == nil && len(f) == 7 {
+		err = parseInts(f[6:], &e.Tries)
+	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("ledger entry of order %s: %w", orderID, err)
 	}

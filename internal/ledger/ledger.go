@@ -11,7 +11,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -147,6 +149,30 @@ func (l *Ledger) MarkQueued(ctx context.Context, activity int64, acks []Ack) err
 		}
 	}
 	return nil
+}
+
+// Postpone notes how often MySQL was short of stock for open orders that shall be tried again; the sweep publishes them with that
+// number. It says of which orders the ledger keeps it: the others, all of them where the activity is not loaded, would never be
+// tried again. The number only grows, so that it may be called twice.
+func (l *Ledger) Postpone(ctx context.Context, activity int64, tries map[string]int64) (kept map[string]bool, err error) {
+	kept = make(map[string]bool, len(tries))
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(tries)), slice) {
+		args := make([]any, 0, 1+2*len(ids))
+		args = append(args, len(ids))
+		for _, id := range ids {
+			args = append(args, id, tries[id])
+		}
+		a, err := l.reply(ctx, postponeScript, KeysOf(activity).base(0), args...)
+		if err != nil {
+			return nil, errorf(activity, "postpone orders of", err)
+		}
+		for i, id := range ids {
+			if a.num(0) == 0 && a.num(i+1) == 1 {
+				kept[id] = true
+			}
+		}
+	}
+	return kept, nil
 }
 
 // Lookup finds an order. The ledger is read before the result: settle drops the one and writes the other in one step, so

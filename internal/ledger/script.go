@@ -21,6 +21,7 @@ var (
 	settleScript      = newScript("settle")
 	releaseScript     = newScript("release")
 	queuedScript      = newScript("queued")
+	postponeScript    = newScript("postpone")
 	inspectScript     = newScript("inspect")
 	loadBeginScript   = newScript("load_begin")
 	loadOrdersScript  = newScript("load_orders")

@@ -189,6 +189,8 @@ type Entry struct {
 	Quantity     int64
 	ReservedAtMs int64
 	Extra        json.RawMessage
+	// Tries is how often MySQL was short of stock for it and it was left open, to be published again.
+	Tries int64
 }
 
 // View is what a buyer may see of an order.

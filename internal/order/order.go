@@ -44,6 +44,11 @@ type Order struct {
 	Quantity    int64           `json:"quantity"`
 	CreatedAtMs int64           `json:"created_at_ms"`
 	Extra       json.RawMessage `json:"extra,omitempty"`
+	// Attempt is how often MySQL was short of stock for the order already; it is in messages that the sweep published again.
+	Attempt int64 `json:"attempt,omitempty"`
+
+	// Patient lets MySQL leave the order undecided where it is short of stock. It is between the worker and its store.
+	Patient bool `json:"-"`
 }
 
 // ErrInvalid is the kind of every error that says "this can never become an order": retrying does not help.

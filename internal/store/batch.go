@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -59,8 +60,23 @@ const enough = math.MaxInt64
 // plan is what a batch comes to.
 type plan struct {
 	outcomes []ledger.Outcome
-	fresh    []int // of the orders that have no row yet
-	sum      int64 // units that they take
+	fresh    []int // of the orders that have no row yet and get one
+	left     []int // of the orders that have none and are left without one
+	sum      int64 // units that the fresh ones take
+}
+
+// decided are the outcomes of all orders but those that are left undecided.
+func (p plan) decided() []ledger.Outcome {
+	if len(p.left) == 0 {
+		return p.outcomes
+	}
+	var all []ledger.Outcome
+	for i, o := range p.outcomes {
+		if !slices.Contains(p.left, i) {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // ids are those of the orders that have no row yet.
@@ -87,6 +103,9 @@ func (b *batch) plan(rows map[string]ledger.Outcome, live map[buyer]bool, stock 
 		switch {
 		case live[who] || taken[who]:
 			out.Status, out.Dead, out.Reason = order.Failed, true, order.ReasonDuplicate
+		case o.Quantity > stock-p.sum && o.Patient:
+			p.left = append(p.left, i)
+			continue
 		case o.Quantity > stock-p.sum:
 			out.Status, out.Dead, out.Reason = order.Failed, true, order.ReasonSoldOut
 		default:

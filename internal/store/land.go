@@ -25,6 +25,8 @@ type Landing struct {
 	Races int
 	// Outcomes has one entry per distinct order id of the batch, in the order of its first appearance.
 	Outcomes []ledger.Outcome
+	// Left are the ids of patient orders that did not fit: they have neither a row nor an outcome.
+	Left []string
 }
 
 // Land lands orders of one item in one transaction: either every order has its row, live or FAILED, and the stock is lower
@@ -32,7 +34,8 @@ type Landing struct {
 // workers at once: an order that has a row keeps it, and its outcome says what the row says. Orders of several activities
 // may share a batch.
 //
-// An order that does not fit is recorded as FAILED, sold_out, and smaller ones behind it are still admitted; one whose buyer has another
+// An order that does not fit is recorded as FAILED, sold_out, or is left as it is where it is patient (order.Order.Patient), and
+// smaller ones behind it are still admitted; one whose buyer has another
 // live order in the activity is recorded as FAILED, already_ordered.
 //
 // Errors: *ErrRowRefused names an order that can never land; ErrNoInventory an item without a row. Nothing was written then.
@@ -153,7 +156,10 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 			return l, err
 		}
 	}
-	l.Outcomes = p.outcomes
+	l.Outcomes = p.decided()
+	for _, i := range p.left {
+		l.Left = append(l.Left, b.orders[i].ID)
+	}
 	if len(p.fresh) == 0 {
 		return l, nil // only rows that were there: nothing to commit
 	}

@@ -491,6 +491,28 @@ func TestE111_BatchThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestPatientOrdersAreLeft: what does not fit and may wait gets no row and takes nothing, the others of its batch land or fail.
+func TestPatientOrdersAreLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	orders := []*order.Order{b.order("u1", 1), b.order("u2", 3), b.order("u3", 1), b.order("u4", 1), b.order("u1", 1)}
+	orders[1].Patient, orders[0].Patient, orders[4].Patient = true, true, true
+	for range 2 {
+		l := b.land(orders...)
+		want(t, l, "CONFIRMED", "CONFIRMED", "FAILED sold_out", "FAILED already_ordered")
+		if !slices.Equal(l.Left, []string{orders[1].ID}) || l.Outcomes[1].Order != orders[2].ID || l.Stock != 0 {
+			t.Fatalf("%+v", l)
+		}
+	}
+	if l := b.land(orders[1]); len(l.Outcomes) != 0 || len(l.Left) != 1 {
+		t.Fatalf("%+v", l)
+	}
+	b.exact(2)
+	b.exec("UPDATE inventory SET stock = stock + 5")
+	want(t, b.land(orders[1]), "CONFIRMED")
+	b.exact(7)
+}
+
 func TestE42_RowRefusedForGood(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

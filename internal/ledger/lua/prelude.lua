@@ -2,7 +2,7 @@
 -- stock, version, pending, ledger, buyers, activity, marker of one activity, all in one slot.
 --
 -- Encodings, private to the ledger package (see entry.go and result.go; US is the byte 31, which no field can hold):
---   ledger entry  quantity US reserved_ms US nonce US item US user US extra
+--   ledger entry  quantity US reserved_ms US nonce US item US user US extra {US tries, once MySQL was short of stock for it}
 --   result        status US reason US user US item US quantity US partition US offset US at_ms
 --   event         activity US now_ms US available US state {US order US status}
 local US = '\31'

@@ -191,13 +191,17 @@ func (w *work) unpublished(e ledger.Entry) bool {
 
 // republish gives the order to Kafka once more, with its own id: should it be there after all, the worker takes it once.
 func (w *work) republish(ctx context.Context, e ledger.Entry) error {
-	w.out.add(Repair{Kind: Republished, Order: e.Order, User: e.User, Why: "everything that could have been published has landed and mysql does not have the order"})
+	why := "everything that could have been published has landed and mysql does not have the order"
+	if e.Tries > 0 {
+		why = fmt.Sprintf("mysql was short of stock for the order, %d times by now, and it is to be tried again", e.Tries)
+	}
+	w.out.add(Repair{Kind: Republished, Order: e.Order, User: e.User, Why: why})
 	if w.opt.DryRun {
 		return nil
 	}
 	ack, err := w.Publisher.Publish(ctx, &order.Order{
 		V: order.SchemaVersion, ID: e.Order, Activity: w.out.ID, User: e.User, Item: e.Item, Quantity: e.Quantity,
-		CreatedAtMs: e.ReservedAtMs, Extra: e.Extra,
+		CreatedAtMs: e.ReservedAtMs, Extra: e.Extra, Attempt: e.Tries,
 	}, nil)
 	if errors.Is(err, kafka.ErrNotSent) {
 		return fmt.Errorf("publish order %s again: %w", e.Order, err)

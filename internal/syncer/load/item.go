@@ -97,6 +97,17 @@ func (l *Loader) notLanded(ctx context.Context, want func(activity int64) bool) 
 	if err != nil {
 		return nil, fmt.Errorf("read the offsets that group %s committed in topic %s: %w", l.Group, l.Topic, err)
 	}
+	if l.Back > 0 {
+		earlier, err := l.Records.OffsetsAt(ctx, l.Topic, time.Now().Add(-l.Back))
+		if err != nil {
+			return nil, fmt.Errorf("read where topic %s was %s ago: %w", l.Topic, l.Back, err)
+		}
+		for p, at := range from {
+			if e, ok := earlier[p]; ok && e >= 0 {
+				from[p] = min(at, e)
+			}
+		}
+	}
 	to, err := l.Records.HighWater(ctx, l.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends of topic %s: %w", l.Topic, err)
@@ -108,7 +119,7 @@ func (l *Loader) notLanded(ctx context.Context, want func(activity int64) bool) 
 			return nil //nolint:nilerr // not an order: the worker sets it aside, it holds nothing
 		}
 		open[o.ID] = ledger.Entry{
-			Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, ReservedAtMs: o.CreatedAtMs, Extra: o.Extra,
+			Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, ReservedAtMs: o.CreatedAtMs, Extra: o.Extra, Tries: o.Attempt,
 		}
 		return nil
 	}

@@ -229,3 +229,47 @@ func TestE106LoadRacesWithLanding(t *testing.T) {
 	b.Land(true)
 	b.Equal(a)
 }
+
+// TestOrdersThatWaitForStockOutliveRedis: their records are landed and they have no row, so that only the ledger knew of them. With Redis empty a
+// load finds them in Kafka again, with their tries, if it reads back far enough; those that have a row stay as they are.
+func TestOrdersThatWaitForStockOutliveRedis(t *testing.T) {
+	for name, back := range map[string]time.Duration{"far enough": time.Hour, "not at all": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t)
+			a := b.Activity(10)
+			b.Load(a)
+			b.Buy(a, "landed", 1)
+			b.Land(true)
+			waits := b.MustReserve(a, "waits", 2)
+			waits.Attempt = 3
+			b.Publish(waits)
+			high, err := b.Admin.HighWater(t.Context(), b.Cfg.Kafka.Topics.Orders)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Commit(high) // as the worker does that leaves it open
+			if err := b.Client().FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			b.Loader.Back = back
+			r, err := b.Loader.Load(t.Context(), a.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, _, err := b.Ledger.ScanLedger(t.Context(), a.ID, 0, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back == 0 {
+				if len(entries) != 0 {
+					t.Errorf("%+v", entries)
+				}
+				return
+			}
+			if r.Restored != 1 || len(entries) != 1 || entries[0].Order != waits.ID || entries[0].Tries != 3 || b.Look(a).Pending != 2 {
+				t.Errorf("report %+v, entries %+v", r, entries)
+			}
+		})
+	}
+}

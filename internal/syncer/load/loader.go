@@ -17,6 +17,7 @@ import (
 type Records interface {
 	Committed(ctx context.Context, group, topic string) (map[int32]int64, error)
 	HighWater(ctx context.Context, topic string) (map[int32]int64, error)
+	OffsetsAt(ctx context.Context, topic string, t time.Time) (map[int32]int64, error)
 	Read(ctx context.Context, topic string, from, to map[int32]int64,
 		fn func(partition int32, offset int64, ts time.Time, key, value []byte) error) error
 }
@@ -31,7 +32,10 @@ type Loader struct {
 	Timings ledger.Timings
 	Locks   *Locks
 	Lost    *lost.Alarm
-	Log     *zap.Logger
+	// Back is how far before the workers' offsets Kafka is read, for orders that MySQL was short of stock for and that are to be
+	// tried again: only the ledger knew of them, and Redis may have lost it. 0: no further.
+	Back time.Duration
+	Log  *zap.Logger
 	// Pin holds the binlog's place before a load begins; what it gives is called with the outcome. nil where no stream
 	// runs in this process.
 	Pin func() (done func(loaded bool))

@@ -36,6 +36,9 @@ type Config struct {
 
 	// CompareInterval is the pause between two comparisons. Default: 30s.
 	CompareInterval time.Duration `yaml:"compare_interval"`
+	// LoadBack is how far before the workers' committed offsets a load reads Kafka. It is for shops whose workers have
+	// landing.stock_tries above 1: at least that many times Horizon and CompareInterval together. Default: 0.
+	LoadBack time.Duration `yaml:"load_back"`
 	// RepairCap is the most buyers, or units of stock at an equal version, that one comparison mends in one activity;
 	// beyond it there is an alarm that asks for force. Default: 1000.
 	RepairCap int `yaml:"repair_cap"`
@@ -96,6 +99,7 @@ func (c *Config) Validate() error {
 	check(c.PublishBudget >= 500*time.Millisecond, "publish_budget", c.PublishBudget, "at least 500ms")
 	check(c.Horizon >= 2*c.PublishBudget, "horizon", c.Horizon, fmt.Sprintf("at least twice publish_budget (%s)", c.PublishBudget))
 	check(c.CompareInterval >= 100*time.Millisecond, "compare_interval", c.CompareInterval, "at least 100ms")
+	check(c.LoadBack >= 0, "load_back", c.LoadBack, "no negative duration")
 	check(c.RepairCap >= 1, "repair_cap", c.RepairCap, "at least 1")
 	check(c.WatchInterval >= 10*time.Millisecond, "watch_interval", c.WatchInterval, "at least 10ms")
 	check(c.ActivityInterval >= 10*time.Millisecond, "activity_interval", c.ActivityInterval, "at least 10ms")

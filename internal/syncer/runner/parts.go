@@ -72,7 +72,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (p *Parts, err error
 	p.Loader = &load.Loader{
 		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Topic: cfg.Kafka.Topics.Orders, Group: cfg.Kafka.Group,
 		Timings: cfg.Timings(), Locks: load.NewLocks(p.Redis, cfg.Name, loadLockTTL), Lost: lost.NewAlarm(p.Redis),
-		Log: log,
+		Back: cfg.LoadBack, Log: log,
 	}
 	p.Comparer = &compare.Comparer{
 		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Publisher: p.Producer, Lost: lost.NewAlarm(p.Redis),

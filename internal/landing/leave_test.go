@@ -1,0 +1,129 @@
+package landing
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/redisconn"
+	"github.com/seckillgate/seckillgate/internal/syncer/compare"
+	"github.com/seckillgate/seckillgate/internal/syncer/lost"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// syncer is the part of the syncer that publishes again what waits in the ledger.
+type syncer struct {
+	*compare.Comparer
+	e *live
+}
+
+func (e *live) syncer() *syncer {
+	e.t.Helper()
+	p, err := kafka.NewProducer(e.kafka, kafka.ProducerOptions{}, e.log)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = p.Close() })
+	rdb, err := redisconn.New(redisconn.Config{Addrs: []string{e.redis.Addr}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = rdb.Close() })
+	return &syncer{&compare.Comparer{
+		Ledger: e.ledger, Store: e.store, Records: e.admin, Publisher: p, Lost: lost.NewAlarm(rdb), Topic: e.kafka.Topics.Orders,
+		Group: e.kafka.Group, Timings: ledger.Timings{ReserveDeadlineMs: 100, PublishBudgetMs: 200, HorizonMs: 400}, Log: e.log,
+	}, e}
+}
+
+// sweep is one comparison.
+func (s *syncer) sweep() {
+	s.e.t.Helper()
+	a, err := s.e.store.Activity(context.Background(), s.e.activity)
+	if err != nil {
+		s.e.t.Fatal(err)
+	}
+	if _, err := s.Run(context.Background(), []ledger.Activity{a}, compare.Options{}); err != nil {
+		s.e.t.Fatal(err)
+	}
+}
+
+func (e *live) status(o *order.Order) order.Status {
+	e.t.Helper()
+	rows, err := e.store.Orders(context.Background(), []string{o.ID})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return rows[o.ID].Status
+}
+
+func (e *live) tries(o *order.Order) int64 {
+	e.t.Helper()
+	entries, _, err := e.ledger.ScanLedger(context.Background(), e.activity, 0, 100)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, x := range entries {
+		if x.Order == o.ID {
+			return x.Tries
+		}
+	}
+	return -1
+}
+
+// TestShortOfStockIsTriedAgain: an order that was reserved and for which MySQL has too little waits in the ledger, with its buyer's place, and
+// lands once the shop restocks; another one fails after the last try, and its units are free again.
+func TestShortOfStockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(4)
+	orders := e.orders(3, func(i int) int64 { return []int64{2, 1, 1}[i] })
+	waits, fits, fails := orders[0], orders[1], orders[2]
+	e.reserve(orders...)
+	if _, err := e.store.DB().Exec("UPDATE inventory SET stock = 1 WHERE item_id = ?", e.item); err != nil { // an ERP's correction
+		t.Fatal(err)
+	}
+	for _, o := range orders {
+		e.publish(o) // one after the other, so that they are in this order
+	}
+	e.worker(Config{StockTries: 4}, nil, nil)
+	s := e.syncer()
+	testenv.Eventually(t, 60*time.Second, "both are left open, the one that fits lands", func() bool {
+		return e.status(fits) == order.Confirmed && e.tries(waits) == 1 && e.tries(fails) == 1
+	})
+	if v, err := e.ledger.Lookup(t.Context(), e.activity, waits.ID); err != nil || v.Status != order.Queued && v.Status != order.Processing {
+		t.Errorf("its buyer sees %+v, %v", v, err)
+	}
+	testenv.Eventually(t, 60*time.Second, "they are tried a second time", func() bool {
+		s.sweep()
+		return e.tries(waits) == 2 && e.tries(fails) == 2
+	})
+	if _, err := e.store.DB().Exec("UPDATE inventory SET stock = 2 WHERE item_id = ?", e.item); err != nil { // the shop restocks
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 60*time.Second, "the first lands, the last one fails at its last try", func() bool {
+		s.sweep()
+		return e.status(waits) != "" && e.status(fails) != ""
+	})
+	// Which of the two got the units depends on how the sweep met them; each has exactly one end, and no unit leaks.
+	if a, b := e.status(waits), e.status(fails); (a == order.Confirmed) == (b == order.Confirmed) {
+		t.Errorf("%s and %s of two units for which 2 and 1 were asked", a, b)
+	}
+	testenv.Eventually(t, 30*time.Second, "nothing is pending", func() bool {
+		look, err := e.ledger.Inspect(context.Background(), e.activity)
+		return err == nil && look[0].Pending == 0 && look[0].LedgerLen == 0
+	})
+}
+
+// TestShortOfStockWithoutReservation: what the ledger does not have nobody would publish again, so it is decided at once, however many tries
+// there may be; and by default everything is.
+func TestShortOfStockWithoutReservation(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(1)
+	stray := newOrder(e.activity, e.item, "stray")
+	stray.Quantity = 5
+	e.publish(stray)
+	e.worker(Config{StockTries: 100}, nil, nil)
+	testenv.Eventually(t, 60*time.Second, "it fails", func() bool { return e.status(stray) == order.Failed })
+}
