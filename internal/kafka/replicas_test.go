@@ -54,7 +54,7 @@ func (b *bundle) leaderDies(t *testing.T, nodes []*testenv.Broker) {
 				o, ack, _, err := b.publish(1)
 				if err != nil {
 					refused.Add(1) // or unknown; neither was promised anything
-					time.Sleep(10 * time.Millisecond)
+					pause(t.Context(), 10*time.Millisecond)
 					continue
 				}
 				accepted.Store(o.ID, ack)
