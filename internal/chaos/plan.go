@@ -174,14 +174,21 @@ const (
 	coolOff = 12 * time.Second // after the last
 )
 
-// pairs is how often two faults come at once: one step in so many.
+// pairs is how often two faults come at once: one step in so many. The word Pairs among the kinds makes it every step that can.
 const pairs = 4
+
+// Pairs stands among the kinds of NewPlan for "two at once".
+const Pairs = "pairs"
 
 // NewPlan draws a run. only, if any, are the kinds to draw from, each by its name or as kind@target.
 func NewPlan(setup Setup, seed uint64, length time.Duration, only ...string) (*Plan, error) {
 	p := &Plan{Seed: seed, Setup: setup, Length: length, MaxPause: 30 * time.Second}
 	if length <= 10*time.Minute {
 		p.MaxPause = 10 * time.Second // a short run would otherwise be one long pause
+	}
+	every := pairs
+	if i := slices.Index(only, Pairs); i >= 0 {
+		every, only = 1, slices.Delete(slices.Clone(only), i, i+1)
 	}
 	from, err := choose(kinds(setup), only)
 	if err != nil {
@@ -204,7 +211,7 @@ func NewPlan(setup Setup, seed uint64, length time.Duration, only ...string) (*P
 		f := first.fault(r, p.MaxPause)
 		step.Faults = []Fault{f}
 		takes := f.For + first.takes
-		if r.IntN(pairs) == 0 {
+		if r.IntN(every) == 0 {
 			second := draw()
 			g := second.fault(r, p.MaxPause)
 			if first.strikes(f.Target) != second.strikes(g.Target) && first.name+second.name != "rebalancerebalance" {
@@ -241,6 +248,7 @@ func choose(all []kind, only []string) ([]kind, error) {
 			}
 			k.targets = []string{target}
 		}
+		k.weight = 1
 		out = append(out, k)
 	}
 	return out, nil

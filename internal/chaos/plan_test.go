@@ -97,6 +97,12 @@ func TestPlanOfSomeKinds(t *testing.T) {
 			}
 		}
 	}
+	if p, err = NewPlan(Base, 1, 5*time.Minute, Pairs, "kill", "pause redis"); err != nil {
+		t.Fatal(err)
+	}
+	if p.Faults() < len(p.Steps)*5/4 {
+		t.Errorf("%d faults in %d steps, want most in pairs", p.Faults(), len(p.Steps))
+	}
 	for _, word := range []string{"earthquake", "kill@redis"} {
 		if _, err := NewPlan(Base, 1, 5*time.Minute, "kill", word); err == nil {
 			t.Errorf("%q, which does not exist, is taken", word)
