@@ -65,6 +65,21 @@ func (b *Book) Open() map[string]int64 {
 	return out
 }
 
+// Fresh counts the orders that were asked for and acknowledged between two moments. Those of an Idempotency-Key are left out: they
+// may be told again long after they were made.
+func (b *Book) Fresh(from, to time.Time) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		if a.Accepted() && a.Answer == order.Queued.Word() && !order.IsDerived(a.OrderID) && a.Began.After(from) && a.Ended.Before(to) {
+			n++
+		}
+	}
+	return n
+}
+
 // Landed takes orders that were seen in MySQL off the open ones.
 func (b *Book) Landed(ids []string) {
 	b.mu.Lock()

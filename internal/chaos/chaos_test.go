@@ -273,6 +273,7 @@ func (r *run) business(ctx context.Context, first, units int64) {
 // observe samples the invariants that hold at every moment, and tells from time to time how it goes.
 func (r *run) observe(ctx context.Context) {
 	told := time.Now()
+	var before *Sample
 	for pause(ctx, 700*time.Millisecond) {
 		s, err := r.watch.Look(ctx)
 		if err != nil {
@@ -282,7 +283,12 @@ func (r *run) observe(ctx context.Context) {
 		if s.Selling() {
 			r.selling++
 		}
-		for _, text := range s.Broken() {
+		broken := s.Broken()
+		if text := s.Amnesia(before, r.book); text != "" {
+			broken = append(broken, text)
+		}
+		before = s
+		for _, text := range broken {
 			r.say("BROKEN %s", text)
 			r.alarms = append(r.alarms, alarm{s.At, text})
 			r.alarmed.Store(true)

@@ -85,6 +85,28 @@ func TestAnswersThatNobodyMayHear(t *testing.T) {
 	}
 }
 
+func TestOrdersOnARedisThatForgot(t *testing.T) {
+	b := NewBook()
+	for id, began := range map[string]time.Time{"01a22b15-24d7-772c-8a12-59b0634f6655": at(3), "00000000-0000-7de8-bd50-bf55c9286902": at(3), "01a22b15-24d7-759b-9c1a-a95d41af6793": at(1)} {
+		b.Write(&Attempt{Record: told.Record{User: id, HTTP: 202, Answer: "queued", OrderID: id}, Began: began, Ended: at(4)})
+	}
+	first, second := fine(), fine()
+	for _, s := range []*Sample{first, second} {
+		s.Redis.Exists, s.Redis.SameServer = true, false
+	}
+	first.Seen, second.At = at(2), at(5)
+	if got := second.Amnesia(first, b); !strings.HasPrefix(got, "I5: 1 orders") {
+		t.Errorf("%q, want one order", got)
+	}
+	if got := second.Amnesia(nil, b); got != "" {
+		t.Errorf("without a sample before: %q", got)
+	}
+	second.Redis.Epoch = "another"
+	if got := second.Amnesia(first, b); got != "" {
+		t.Errorf("with a load in between: %q", got)
+	}
+}
+
 func TestAcknowledgedOrdersAreOwedUntilTheyLand(t *testing.T) {
 	b := NewBook()
 	for id, answer := range map[string]string{"a": "queued", "b": "queued", "c": "processing"} {

@@ -14,10 +14,10 @@ import (
 // Sample is one look at both sides in the middle of the sale. The shop writes nothing while it is taken, so MySQL's stock
 // can only go down meanwhile.
 type Sample struct {
-	At             time.Time
-	Units          int64 // put on sale so far
-	Live           int64 // units of live orders in MySQL
-	Stock, Version int64 // of MySQL
+	At, Seen       time.Time // when it began, and when Redis had been read
+	Units          int64     // put on sale so far
+	Live           int64     // units of live orders in MySQL
+	Stock, Version int64     // of MySQL
 	Redis          ledger.Snapshot
 	// Owed are units of orders that were acknowledged before Redis was read, and had not landed after it: they must be
 	// reserved in it.
@@ -60,6 +60,23 @@ func (s *Sample) Broken() []string {
 	return out
 }
 
+// stranger says that Redis is open, but not the server that the activity was loaded on: nobody may reserve there.
+func (s *Sample) stranger() bool {
+	return s.Redis.Exists && s.Redis.State == ledger.Open && !s.Redis.SameServer
+}
+
+// Amnesia judges two samples that follow each other: orders that were accepted between them on a server that may have forgotten
+// reservations.
+func (s *Sample) Amnesia(before *Sample, b *Book) string {
+	if before == nil || !before.stranger() || !s.stranger() || before.Redis.Epoch != s.Redis.Epoch {
+		return ""
+	}
+	if n := b.Fresh(before.Seen, s.At); n > 0 {
+		return fmt.Sprintf("I5: %d orders were accepted on a redis that the activity was not loaded on", n)
+	}
+	return ""
+}
+
 // Watch takes samples.
 type Watch struct {
 	Shop   *Shop
@@ -84,7 +101,7 @@ func (w *Watch) Look(ctx context.Context) (*Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Redis = snaps[0]
+	s.Redis, s.Seen = snaps[0], time.Now()
 	landed, err := w.landed(ctx, open)
 	if err != nil {
 		return nil, err
