@@ -222,7 +222,10 @@ func (r *run) step(step Step) {
 		end func() time.Time
 	}
 	var way []under
-	for _, f := range step.Faults {
+	for i, f := range step.Faults {
+		if i > 0 { // what the first has piled up meets the second
+			pause(r.Context(), time.Duration(f.Draw>>40%2500)*time.Millisecond)
+		}
 		d := Done{Fault: f, Began: time.Now()}
 		end := r.begin(f)
 		r.done = append(r.done, d)
