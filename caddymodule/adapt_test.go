@@ -48,6 +48,7 @@ func validate(t *testing.T, config string) error {
 
 // Each file is a Caddyfile, a line of dashes, and the JSON that it stands for. All of them must validate with no server up.
 func TestAdapt(t *testing.T) {
+	clientCertificate(t)
 	files, err := filepath.Glob("testdata/*.caddyfiletest")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no test files: %v", err)
