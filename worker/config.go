@@ -10,6 +10,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/startup"
+	"github.com/seckillgate/seckillgate/internal/tracing"
 )
 
 func newConfig(load loader) *cobra.Command {
@@ -102,6 +103,9 @@ func (s *settings) explain(out io.Writer) {
   - serve health and metrics on %s
 `, k.Topics.Orders, k.Group, k.Brokers, l.MaxOrders, l.MaxBytes, l.MaxWait, t.Orders, t.Inventory, s.MySQL.SuccessStatus,
 		s.Redis.Addrs, told, s.Outbox.Keep, s.Outbox.AlarmAfter, unpaid, k.Topics.DeadLetters, l.ShutdownGrace, s.HTTP.Listen)
+	if tracing.Enabled() {
+		fmt.Fprintln(out, "  - send spans of landing and settling as the OTEL_ variables say")
+	}
 	if l.StockTries > 1 {
 		fmt.Fprintf(out, "  - try orders that were reserved and that MySQL is short of stock for up to %d times, as often as the syncer publishes them again\n", l.StockTries)
 	}

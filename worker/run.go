@@ -14,6 +14,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
+	"github.com/seckillgate/seckillgate/internal/tracing"
 	"github.com/seckillgate/seckillgate/internal/unpaid"
 )
 
@@ -58,6 +59,17 @@ func run(ctx context.Context, s *settings) (err error) {
 		}
 		log.Warn("environment variable is not a key of the worker and was ignored", zap.String("name", name))
 	}
+	endTracing, err := tracing.Start(ctx, "seckill-worker", version())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		if err := endTracing(ctx); err != nil {
+			log.Warn("the last spans could not be sent", zap.Error(err))
+		}
+	}()
 	p, err := s.open(ctx, log)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (c *Consumer) gather(ctx context.Context, from <-chan *sarama.ConsumerMessa
 		if !ok {
 			return false
 		}
-		batch = append(batch, Record{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value})
+		batch = append(batch, Record{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value, traceOf(m)})
 		size += len(m.Value)
 		return len(batch) < c.cfg.MaxOrders && size < c.cfg.MaxBytes
 	}

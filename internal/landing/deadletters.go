@@ -107,7 +107,7 @@ func ReadLetters(ctx context.Context, box Letterbox, topic string, fn func(Lette
 
 func letterOf(topic string, r kafka.Record) Letter {
 	l := Letter{
-		Record: Record{topic, r.Partition, r.Offset, r.Time, r.Key, r.Value}, Why: r.Headers[headerError],
+		Record: Record{Topic: topic, Partition: r.Partition, Offset: r.Offset, Time: r.Time, Key: r.Key, Value: r.Value}, Why: r.Headers[headerError],
 		OriginTopic: r.Headers[headerTopic], OriginPartition: -1, OriginOffset: -1,
 	}
 	if n, err := strconv.ParseInt(r.Headers[headerPartition], 10, 32); err == nil {

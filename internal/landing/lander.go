@@ -73,9 +73,11 @@ type refusal struct {
 
 // Land brings every record of a batch to its end. It returns an error only when ctx ended before that; nothing of the
 // batch may be marked then, and landing it again is harmless.
-func (l *Lander) Land(ctx context.Context, records []Record) (Tally, error) {
+func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err error) {
+	ctx, s := span(ctx, records)
+	defer func() { ended(s, err) }()
 	began := time.Now()
-	tally := Tally{Records: len(records)}
+	tally = Tally{Records: len(records)}
 	good, refused, err := l.triage(ctx, records)
 	if err != nil {
 		return tally, err
@@ -195,7 +197,9 @@ func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (l
 			orders[i].Patient = m.order.Attempt+1 < int64(l.cfg.StockTries)
 		}
 		began := time.Now()
+		ctx, s := tracer.Start(ctx, "mysql transaction")
 		landing, err = l.store.Land(ctx, item, orders)
+		ended(s, err)
 		l.metrics.transaction.Observe(time.Since(began).Seconds())
 		if contended := store.IsContention(err); err == nil || contended {
 			l.widths.note(item, len(part), landing.Races, contended)

@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/store"
@@ -33,6 +35,7 @@ type Record struct {
 	Time      time.Time
 	Key       []byte
 	Value     []byte
+	Trace     trace.SpanContext // of the buyer's request, where it had one
 }
 
 // Store is what landing needs of MySQL. *store.Store is the one implementation; tests put failures in between.

@@ -75,7 +75,7 @@ func (l *Lander) Replay(ctx context.Context, src Source, topic string, since tim
 	err = src.Read(ctx, topic, from, to, func(part int32, offset int64, ts time.Time, key, value []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		waiting[part] = append(waiting[part], Record{topic, part, offset, ts, key, value})
+		waiting[part] = append(waiting[part], Record{Topic: topic, Partition: part, Offset: offset, Time: ts, Key: key, Value: value})
 		if len(waiting[part]) < l.cfg.MaxOrders {
 			return nil
 		}

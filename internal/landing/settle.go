@@ -43,7 +43,9 @@ func (l *Lander) settle(ctx context.Context, landing store.Landing, from []messa
 func (l *Lander) settleOne(ctx context.Context, s ledger.Settlement) error {
 	return l.until(ctx, stepRedis, tryRedis, nil, func(ctx context.Context) error {
 		began := time.Now()
+		ctx, span := tracer.Start(ctx, "settle")
 		got, err := l.ledger.Settle(ctx, s)
+		ended(span, err)
 		if err != nil {
 			return err
 		}
