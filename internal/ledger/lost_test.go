@@ -132,6 +132,41 @@ func TestE10OnAFreshConnection(t *testing.T) {
 	})
 }
 
+// mixUp has a client's connection give the answers of the first two members of a batch to each other.
+type mixUp struct{}
+
+func (mixUp) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (mixUp) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (mixUp) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(*redis.Cmd); ok && err == nil {
+			if v, ok := c.Val().([]any); ok && len(v) == 10 {
+				for i := 2; i < 6; i++ {
+					v[i], v[i+4] = v[i+4], v[i]
+				}
+			}
+		}
+		return err
+	}
+}
+
+// An answer that reaches the wrong request is unknown, and nobody's reservation or refusal.
+func TestAnAnswerForAnotherOrderIsUnknown(t *testing.T) {
+	b := onRedis(t)
+	b.load(1, 1)
+	b.rdb.AddHook(mixUp{})
+	d, err := b.Reserve(b.ctx, b.id, []ledger.Reservation{wish("u1", 1), wish("u2", 1)})
+	if !errors.Is(err, ledger.ErrUnknown) {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	b.want(1, 1)
+}
+
 // E101 as the client library causes it: the reply of a refusal is lost, the library repeats, and the refusal says so.
 func TestE101ARepeatedRefusalSaysSo(t *testing.T) {
 	server := testenv.StartRedis(t)
