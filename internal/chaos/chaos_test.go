@@ -218,7 +218,7 @@ func (r *run) step(step Step) {
 	r.say("%s", step)
 	type under struct {
 		n   int // in r.done
-		due time.Time
+		due time.Time // decides the order of the ends
 		end func() time.Time
 	}
 	var way []under
@@ -229,12 +229,17 @@ func (r *run) step(step Step) {
 		d := Done{Fault: f, Began: time.Now()}
 		end := r.begin(f)
 		r.done = append(r.done, d)
-		way = append(way, under{len(r.done) - 1, d.Began.Add(f.For), end})
+		due := d.Began.Add(f.For)
+		if f.Kind == "admin pause" { // its end needs what the other fault has taken away
+			due = due.Add(time.Hour)
+		}
+		way = append(way, under{len(r.done) - 1, due, end})
 	}
 	slices.SortFunc(way, func(a, b under) int { return a.due.Compare(b.due) })
 	for _, w := range way {
-		pause(r.Context(), time.Until(w.due))
-		r.done[w.n].Ended = w.end()
+		d := &r.done[w.n]
+		pause(r.Context(), time.Until(d.Began.Add(d.For)))
+		d.Ended = w.end()
 	}
 	r.say("  ended: %s", step)
 }

@@ -126,10 +126,7 @@ func (r *run) begin(f Fault) (end func() time.Time) {
 		return none
 
 	case "admin pause":
-		r.untilDone("activity pause", func() error {
-			_, err := s.try("seckill-syncer", "activity", "pause", fmt.Sprint(s.activity), "--wait", "0")
-			return err
-		})
+		r.operator("activity", "pause", fmt.Sprint(s.activity), "--wait", "0")
 		return then(func() {
 			r.untilDone("activity resume", func() error {
 				_, err := s.try("seckill-syncer", "activity", "resume", fmt.Sprint(s.activity), "--wait", "0")
@@ -150,7 +147,8 @@ func (r *run) begin(f Fault) (end func() time.Time) {
 	return nil
 }
 
-// operator runs a command that may fail, since something else may be down just then; what it says is kept.
+// operator runs a command that may fail, since something else may be down just then, and stays so until the command has
+// ended; what it says is kept.
 func (r *run) operator(args ...string) {
 	out, err := r.stack.try("seckill-syncer", args...)
 	if err != nil {

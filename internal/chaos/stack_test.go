@@ -315,14 +315,14 @@ func (s *stack) command(program string, args ...string) {
 	}
 }
 
-// try runs an operator's command for a minute at most.
+// try runs an operator's command, for half a minute at most.
 func (s *stack) try(program string, args ...string) (string, error) {
 	s.Helper()
 	config := tool + ".yaml"
 	if program == "seckill-worker" {
 		config = "tool-worker.yaml"
 	}
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
 	defer cancel()
 	cmd := s.cmd(program, config, args...)
 	bounded := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
@@ -375,7 +375,7 @@ func fetch(url string) error {
 func (s *stack) sell(units int64) {
 	s.Helper()
 	s.command("seckill-syncer", "activity", "create", "--id", fmt.Sprint(s.activity), "--item", fmt.Sprint(s.item), "--title", "chaos",
-		"--starts", "now", "--ends", "+6h", "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "60s")
+		"--starts", "now", "--ends", "+6h", "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "20s")
 	for _, site := range s.sites {
 		url := fmt.Sprintf("%s/seckill/%d", site, s.activity)
 		testenv.Eventually(s, time.Minute, "the sale is open at "+site, func() bool {
