@@ -217,7 +217,7 @@ func (r *run) enough() bool { return r.hasty && (r.Failed() || r.alarmed.Load())
 func (r *run) step(step Step) {
 	r.say("%s", step)
 	type under struct {
-		n   int // in r.done
+		n   int       // in r.done
 		due time.Time // decides the order of the ends
 		end func() time.Time
 	}

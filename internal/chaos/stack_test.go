@@ -310,7 +310,7 @@ func (s *stack) cmd(program, config string, args ...string) *exec.Cmd {
 // command runs an operator's command that has to succeed.
 func (s *stack) command(program string, args ...string) {
 	s.Helper()
-	if out, err := s.try(program, args...); err != nil {
+	if out, err := s.within(2*time.Minute, program, args...); err != nil {
 		s.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
 	}
 }
@@ -318,11 +318,16 @@ func (s *stack) command(program string, args ...string) {
 // try runs an operator's command, for half a minute at most.
 func (s *stack) try(program string, args ...string) (string, error) {
 	s.Helper()
+	return s.within(30*time.Second, program, args...)
+}
+
+func (s *stack) within(d time.Duration, program string, args ...string) (string, error) {
+	s.Helper()
 	config := tool + ".yaml"
 	if program == "seckill-worker" {
 		config = "tool-worker.yaml"
 	}
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()
 	cmd := s.cmd(program, config, args...)
 	bounded := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
@@ -375,7 +380,7 @@ func fetch(url string) error {
 func (s *stack) sell(units int64) {
 	s.Helper()
 	s.command("seckill-syncer", "activity", "create", "--id", fmt.Sprint(s.activity), "--item", fmt.Sprint(s.item), "--title", "chaos",
-		"--starts", "now", "--ends", "+6h", "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "20s")
+		"--starts", "now", "--ends", "+6h", "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "60s")
 	for _, site := range s.sites {
 		url := fmt.Sprintf("%s/seckill/%d", site, s.activity)
 		testenv.Eventually(s, time.Minute, "the sale is open at "+site, func() bool {
