@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,8 @@ type lane struct {
 type member struct {
 	r     Reservation
 	state atomic.Int32
-	done  chan answer
+	done  chan struct{} // closed once the answer is there
+	answer
 }
 
 // A member waits until either its call takes it or its caller gives up, whichever is first.
@@ -74,20 +76,20 @@ func newBatcher(reserve func(context.Context, int64, []Reservation) ([]Decision,
 // Reserve joins the next call of the activity and waits for its answer. When ctx ends while the member still waits for a
 // call the error is ErrNotExecuted; when it ends later, ErrUnknown.
 func (b *Batcher) Reserve(ctx context.Context, activity int64, r Reservation) (Decision, error) {
-	m := &member{r: r, done: make(chan answer, 1)}
+	m := &member{r: r, done: make(chan struct{})}
 	if err := b.join(activity, m); err != nil {
 		return Decision{}, err
 	}
 	select {
-	case a := <-m.done:
-		return a.d, a.err
+	case <-m.done:
+		return m.d, m.err
 	case <-ctx.Done():
 		if m.state.CompareAndSwap(waiting, abandoned) {
 			return Decision{}, fmt.Errorf("%w: activity %d: %w", ErrNotExecuted, activity, context.Cause(ctx))
 		}
 		select {
-		case a := <-m.done: // it had just been answered
-			return a.d, a.err
+		case <-m.done: // it had just been answered
+			return m.d, m.err
 		default:
 			return Decision{}, fmt.Errorf("%w: activity %d: %w", ErrUnknown, activity, context.Cause(ctx))
 		}
@@ -119,6 +121,9 @@ func (b *Batcher) run(activity int64, q *lane) {
 	defer b.calls.Done()
 	batch := make([]*member, 0, b.o.MaxBatch)
 	for {
+		// Whoever is about to join gets the chance to, since one call is cheaper than two. A lone buyer does not wait: with
+		// nobody else ready to run this returns at once.
+		runtime.Gosched()
 		batch = b.next(activity, q, batch[:0])
 		if batch == nil {
 			return
@@ -168,10 +173,11 @@ func (b *Batcher) call(activity int64, batch []*member) {
 	}
 	for i, m := range batch {
 		if err != nil {
-			m.done <- answer{err: err}
-			continue
+			m.err = err
+		} else {
+			m.d = decisions[i]
 		}
-		m.done <- answer{d: decisions[i]}
+		close(m.done)
 	}
 }
 

@@ -18,7 +18,7 @@ const benchBatch = 32
 // BenchmarkScripts tells what one order costs Redis, and the client, in each of the scripts that it goes through. An
 // iteration is one order.
 func BenchmarkScripts(b *testing.B) {
-	srv := testenv.StartRedis(b, "--appendonly", "yes")
+	srv := testenv.StartRedis(b)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1})
 	b.Cleanup(func() { _ = rdb.Close() })
 	l := ledger.New(rdb, ledger.Options{})

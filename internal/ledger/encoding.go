@@ -47,10 +47,15 @@ func decodeEntry(orderID, s string) (Entry, error) {
 }
 
 func encodeResult(r Result) string {
-	return strings.Join([]string{
-		string(r.Status), r.Reason, r.User, strconv.FormatInt(r.Item, 10), strconv.FormatInt(r.Quantity, 10),
-		strconv.FormatInt(int64(r.Partition), 10), strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.AtMs, 10),
-	}, us)
+	var room [256]byte
+	b := append(room[:0], r.Status...)
+	for _, s := range [...]string{r.Reason, r.User} {
+		b = append(append(b, us...), s...)
+	}
+	for _, n := range [...]int64{r.Item, r.Quantity, int64(r.Partition), r.Offset, r.AtMs} {
+		b = strconv.AppendInt(append(b, us...), n, 10)
+	}
+	return string(b)
 }
 
 func decodeResult(s string) (*Result, error) {

@@ -136,13 +136,16 @@ func (l *Ledger) MarkQueued(ctx context.Context, activity int64, acks []Ack) err
 		part := acks[:min(slice, len(acks))]
 		acks = acks[len(part):]
 		keys := k.base(len(part))
-		args := []any{len(part), l.retentionMs}
-		for _, a := range part {
+		args := append(make([]any, 0, 2+2*len(part)), len(part), l.retentionMs)
+		results, now := make([]string, len(part)), time.Now().UnixMilli()
+		for i := range part {
+			a := &part[i]
 			keys = append(keys, k.Result(a.Order))
-			args = append(args, a.Order, encodeResult(Result{
+			results[i] = encodeResult(Result{
 				Status: order.Queued, User: a.User, Item: a.Item, Quantity: a.Quantity,
-				Partition: a.Partition, Offset: a.Offset, AtMs: time.Now().UnixMilli(),
-			}))
+				Partition: a.Partition, Offset: a.Offset, AtMs: now,
+			})
+			args = append(args, &a.Order, &results[i])
 		}
 		if _, err := l.reply(ctx, queuedScript, keys, args...); err != nil {
 			return errorf(activity, "mark queued orders of", err)

@@ -18,10 +18,13 @@ func (l *Ledger) Reserve(ctx context.Context, activity int64, members []Reservat
 	keys := k.base(2 * len(members))
 	args := make([]any, 0, 3+7*len(members))
 	args = append(args, len(members), EventsChannel, activity)
+	windows := make([]int64, len(members))
 	for i := range members {
 		m := &members[i]
 		keys = append(keys, k.Result(m.Order), k.UserWindow(m.User))
-		args = append(args, m.Order, m.Nonce, m.User, m.Quantity, m.Window.Milliseconds(), m.NotAfterMs, []byte(m.Extra))
+		windows[i] = m.Window.Milliseconds()
+		// Pointers, since every value in an `any` would be a copy of its own.
+		args = append(args, &m.Order, &m.Nonce, &m.User, &m.Quantity, &windows[i], &m.NotAfterMs, text(m.Extra))
 	}
 
 	ctx, attempts := countAttempts(ctx)
@@ -57,6 +60,14 @@ func (l *Ledger) Reserve(ctx context.Context, activity int64, members []Reservat
 		out[i] = d
 	}
 	return out, nil
+}
+
+// text is b as an argument; most orders carry nothing, and that needs no copy.
+func text(b []byte) any {
+	if len(b) == 0 {
+		return ""
+	}
+	return b
 }
 
 // detail reads the field whose meaning depends on the code.

@@ -56,7 +56,16 @@ func source(name string) string {
 // run executes a script by its digest and sends the source only to a server that says it does not know it. NOSCRIPT is
 // the one error after which nothing can have run, so it alone is repeated here, and it does not count as an attempt.
 func (l *Ledger) run(ctx context.Context, s *redis.Script, keys []string, args ...any) *redis.Cmd {
-	cmd := s.EvalSha(ctx, l.rdb, keys, args...)
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", s.Hash(), len(keys))
+	for i := range keys {
+		all = append(all, &keys[i]) // a pointer is not copied
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	_ = l.rdb.Process(ctx, cmd)
 	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		if n := attemptsOf(ctx); n != nil {
 			n.Add(-1)

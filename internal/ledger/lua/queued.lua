@@ -4,17 +4,21 @@
 local function place(result)
   return tonumber(string.match(result, '\31(%-?%d+)\31%d+$')) or -1
 end
-local a = read_activity()
 local now = now_ms()
-local ttl = keep_ms(a, now, ARGV[2])
+local ttl = keep_ms({ ends = int(redis.pcall('HGET', KEYS[6], 'ends_at')) }, now, ARGV[2])
+local n, ids = tonumber(ARGV[1]), {}
+for i = 1, n do ids[i] = ARGV[1 + 2 * i] end
+local held = redis.call('HMGET', KEYS[4], unpack(ids))
 local marked = 0
-for i = 1, tonumber(ARGV[1]) do
-  if redis.call('HEXISTS', KEYS[4], ARGV[1 + 2 * i]) == 1 then
-    local had = redis.call('GET', KEYS[7 + i])
-    if not had or not is_final(had) and place(had) < place(ARGV[2 + 2 * i]) then
-      redis.call('SET', KEYS[7 + i], ARGV[2 + 2 * i], 'PX', ttl)
-      marked = marked + 1
+for i = 1, n do
+  if held[i] then
+    local key, result = KEYS[7 + i], ARGV[2 + 2 * i]
+    local set = redis.call('SET', key, result, 'NX', 'PX', ttl)
+    if not set then
+      local had = redis.call('GET', key)
+      if not is_final(had) and place(had) < place(result) then set = redis.call('SET', key, result, 'PX', ttl) end
     end
+    if set then marked = marked + 1 end
   end
 end
 return { marked, str(now) }

@@ -6,6 +6,7 @@ local RESERVED, AGAIN, DECIDED, WRONG_SERVER, TOO_LATE, ALREADY, NOT_LOADED, REC
 
 local n, channel, activity = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local now = now_ms()
+local now_text = str(now)
 local a = read_activity()
 
 local ids, users, result_keys = {}, {}, {}
@@ -87,7 +88,7 @@ local function judge(i)
   left = left - q
   taken = taken + q
   entries[#entries + 1] = id
-  entries[#entries + 1] = table.concat({ str(q), str(now), nonce, a.item, user, ARGV[at + 7] }, US)
+  entries[#entries + 1] = ARGV[at + 4] .. US .. now_text .. US .. nonce .. US .. a.item .. US .. user .. US .. ARGV[at + 7]
   new_of_order[id] = #entries
   holders[#holders + 1] = user
   holders[#holders + 1] = id
@@ -95,13 +96,10 @@ local function judge(i)
   return RESERVED, ''
 end
 
-local out = { str(now), a.item or '0' }
+local out = { now, a.item or '0' } -- as integers, numbers need no formatting; an item may be beyond what a number holds
 for i = 1, n do
-  local code, detail = judge(i)
-  out[#out + 1] = code
-  out[#out + 1] = ids[i]
-  out[#out + 1] = str(left)
-  out[#out + 1] = detail
+  local at, code, detail = 4 * i, judge(i)
+  out[at - 1], out[at], out[at + 1], out[at + 2] = code, ids[i], left, detail
 end
 
 -- Every type was checked above, so none of these can fail half-way.
@@ -113,6 +111,6 @@ if taken > 0 then
   redis.call('HSET', KEYS[5], unpack(holders))
   redis.call('INCRBY', KEYS[3], str(taken))
   if a.holders == 0 then redis.call('HSET', KEYS[6], 'has_buyers', '1') end
-  if left == 0 then redis.call('PUBLISH', channel, table.concat({ activity, str(now), '0', '' }, US)) end
+  if left == 0 then redis.call('PUBLISH', channel, table.concat({ activity, now_text, '0', '' }, US)) end
 end
 return out
