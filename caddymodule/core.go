@@ -137,11 +137,12 @@ func (c *core) close() error {
 // publisher is the producer as the edge wants it.
 type publisher struct{ *kafka.Producer }
 
-// Publish implements edge.Publisher.
-func (p publisher) Publish(ctx context.Context, o *order.Order, headers map[string]string) (edge.Ack, error) {
-	ack, err := p.Producer.Publish(ctx, o, headers)
-	if errors.Is(err, kafka.ErrNotSent) {
-		err = fmt.Errorf("%w: %w", edge.ErrNotSent, err)
-	}
-	return edge.Ack{Partition: ack.Partition, Offset: ack.Offset}, err
+// Enqueue implements edge.Publisher.
+func (p publisher) Enqueue(o *order.Order, headers map[string]string, until time.Time, done func(edge.Ack, error)) {
+	p.Producer.Enqueue(o, headers, until, func(ack kafka.Ack, err error) {
+		if errors.Is(err, kafka.ErrNotSent) {
+			err = fmt.Errorf("%w: %w", edge.ErrNotSent, err)
+		}
+		done(edge.Ack{Partition: ack.Partition, Offset: ack.Offset}, err)
+	})
 }

@@ -45,15 +45,16 @@ type Ack struct {
 	Offset    int64 // -1: not known
 }
 
-// ErrNotSent is the kind of a Publish error that proves that the order never was handed to Kafka. Every other error means
+// ErrNotSent is the kind of an Enqueue error that proves that the order never was handed to Kafka. Every other error means
 // that it may be there.
 var ErrNotSent = errors.New("order not sent to kafka")
 
 // Publisher puts orders on Kafka.
 type Publisher interface {
-	// Publish sends an order and waits for the acknowledgement of all in-sync replicas. No copy of it may go out later than
-	// Options.PublishTakes after the call.
-	Publish(ctx context.Context, o *order.Order, headers map[string]string) (Ack, error)
+	// Enqueue sends an order without waiting, and calls done once: with the acknowledgement of all in-sync replicas, or an
+	// error. done does not block. What has not been sent by until is not sent at all, and no copy of the order may go out
+	// later than Options.PublishTakes after the call.
+	Enqueue(o *order.Order, headers map[string]string, until time.Time, done func(Ack, error))
 	// HealthyFor is nil, or why orders of an activity should not be taken now. It is asked for each request.
 	HealthyFor(activity int64) error
 }
@@ -66,7 +67,7 @@ type Options struct {
 	// ReserveBudget is how much of it the reserve call and its repeats may take. It must be well below the protocol's
 	// reserve deadline. Default: 80 % of RequestBudget.
 	ReserveBudget time.Duration
-	// PublishTakes is the longest time between a call of Publish and the last copy that the producer may send for it: the
+	// PublishTakes is the longest time between a call of Enqueue and the last copy that the producer may send for it: the
 	// producer's own budget. Orders are published only while that fits into the protocol's publish budget, counted from
 	// before the reserve call. Default: 3 s.
 	PublishTakes time.Duration
@@ -125,6 +126,9 @@ type Edge struct {
 	landed    landed
 	firstSeen *aging[string]
 
+	budget budget
+	timers timers
+
 	closing chan struct{} // closed when Close begins
 
 	mu      sync.Mutex // guards what follows
@@ -144,7 +148,7 @@ func New(l Ledger, r Reserver, p Publisher, g *gate.Gate, o Options) *Edge {
 	e := &Edge{
 		led: l, res: r, pub: p, gate: g, o: o, log: o.Logger,
 		open: newOpen(o.MaxOpen), undecided: newUndecided(), repeats: newRepeats(o.Repeats), closing: make(chan struct{}),
-		hub: newHub(o.MaxWaiters, o.HealRate), firstSeen: newAging[string](16_384),
+		hub: newHub(o.MaxWaiters, o.HealRate), firstSeen: newAging[string](16_384), budget: budget{d: o.ReserveBudget},
 		turns: newTurns(),
 	}
 	e.releaser = newReleaser(e)
@@ -195,6 +199,9 @@ func (e *Edge) Close(ctx context.Context) error {
 		e.stop()
 	}
 	e.running.Wait()
+	if err == nil {
+		e.budget.end()
+	}
 	return err
 }
 

@@ -127,6 +127,15 @@ func (w *world) Publish(ctx context.Context, o *order.Order, _ map[string]string
 	return a.ack, pass(ctx, a)
 }
 
+// Enqueue implements Publisher.
+func (w *world) Enqueue(o *order.Order, headers map[string]string, until time.Time, done func(Ack, error)) {
+	go func() {
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		defer cancel()
+		done(w.Publish(ctx, o, headers))
+	}()
+}
+
 func (w *world) HealthyFor(activity int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

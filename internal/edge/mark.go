@@ -20,6 +20,7 @@ type marker struct {
 	led     Ledger
 	in      chan marked
 	dropped atomic.Int64
+	batches map[int64][]ledger.Ack // by activity; only write uses it, and it is kept for its room
 }
 
 type marked struct {
@@ -27,7 +28,9 @@ type marked struct {
 	ack      ledger.Ack
 }
 
-func newMarker(l Ledger) *marker { return &marker{led: l, in: make(chan marked, markQueue)} }
+func newMarker(l Ledger) *marker {
+	return &marker{led: l, in: make(chan marked, markQueue), batches: map[int64][]ledger.Ack{}}
+}
 
 func (m *marker) mark(activity int64, a ledger.Ack) {
 	select {
@@ -55,7 +58,15 @@ func (m *marker) run(ctx context.Context) {
 }
 
 func (m *marker) write(ctx context.Context, first marked) {
-	batches := map[int64][]ledger.Ack{first.activity: {first.ack}}
+	batches := m.batches
+	for activity := range batches {
+		if len(batches[activity]) == 0 {
+			delete(batches, activity) // not in the last batch: maybe over
+			continue
+		}
+		batches[activity] = batches[activity][:0]
+	}
+	batches[first.activity] = append(batches[first.activity], first.ack)
 gather:
 	for range markBatch - 1 {
 		select {
@@ -66,6 +77,9 @@ gather:
 		}
 	}
 	for activity, acks := range batches {
+		if len(acks) == 0 {
+			continue
+		}
 		cctx, cancel := context.WithTimeout(ctx, markTimeout)
 		if err := m.led.MarkQueued(cctx, activity, acks); err != nil {
 			m.dropped.Add(int64(len(acks)))

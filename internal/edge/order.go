@@ -102,8 +102,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 func (e *Edge) reserve(ctx context.Context, t *task, keep func()) Outcome {
 	t.began = time.Now()
 	t.answer = t.began.Add(e.o.RequestBudget)
-	rctx, cancel := context.WithDeadline(ctx, t.began.Add(e.o.ReserveBudget))
-	defer cancel()
+	rctx := e.budget.from(t.began)
 	notAfter, err := e.led.NotAfter(rctx, time.Duration(t.timings.ReserveDeadlineMs)*time.Millisecond)
 	if err != nil {
 		return refuse(&t.Request, Unavailable, CauseNotReserved)

@@ -24,43 +24,53 @@ func (e *Edge) publish(ctx context.Context, t *task, d ledger.Decision, until ti
 	}
 	told := make(chan Outcome, 1)
 	keep()
-	go func() {
-		defer e.open.leave()
-		told <- e.send(ctx, t, o, until, mine)
-	}()
-	timer := time.NewTimer(time.Until(t.answer))
-	defer timer.Stop()
+	e.send(ctx, t, o, until, mine, func(out Outcome) {
+		told <- out
+		e.open.leave()
+	})
+	late := e.timers.start(time.Until(t.answer))
+	defer e.timers.giveBack(late)
 	select {
 	case out := <-told:
 		return out
-	case <-timer.C:
+	case <-late.C:
 		return e.accept(t, order.Processing, "", CausePublishing)
 	}
 }
 
-func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Time, mine bool) Outcome {
+// send hands an order to Kafka and has the outcome told, once. It does not wait.
+func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Time, mine bool, tell func(Outcome)) {
 	crashpoint.Here("after_reserve")
-	err := ErrNotSent // too late: a copy might go out after the sweep began to look
-	var ack Ack
-	if now := time.Now(); !now.Add(e.o.PublishTakes).After(until) {
-		pctx, cancel := context.WithDeadline(ctx, until)
-		ack, err = e.pub.Publish(pctx, o, t.Headers)
-		cancel()
-		e.o.ObservePublish(t.Activity, time.Since(now), err)
+	began := time.Now()
+	sent := func(ack Ack, err error) {
+		switch {
+		case err == nil:
+			crashpoint.Here("after_publish")
+			e.marker.mark(t.Activity, ledger.Ack{
+				Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Partition: ack.Partition, Offset: ack.Offset,
+			})
+			tell(e.accept(t, order.Queued, "", CausePublished))
+		case !errors.Is(err, ErrNotSent):
+			// It may be in Kafka. The reservation stays; the worker settles it, or the sweep.
+			tell(e.accept(t, order.Processing, "", CauseUnconfirmed))
+		case !mine:
+			tell(e.accept(t, order.Processing, "", CauseNotSent))
+		default:
+			go func() { tell(e.takeBack(ctx, t, o)) }() // a call to Redis, and whoever says this has others to serve
+		}
 	}
-	switch {
-	case err == nil:
-		crashpoint.Here("after_publish")
-		e.marker.mark(t.Activity, ledger.Ack{
-			Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Partition: ack.Partition, Offset: ack.Offset,
-		})
-		return e.accept(t, order.Queued, "", CausePublished)
-	case !errors.Is(err, ErrNotSent):
-		// It may be in Kafka. The reservation stays; the worker settles it, or the sweep.
-		return e.accept(t, order.Processing, "", CauseUnconfirmed)
-	case !mine:
-		return e.accept(t, order.Processing, "", CauseNotSent)
+	if began.Add(e.o.PublishTakes).After(until) { // a copy might go out after the sweep began to look
+		sent(Ack{}, ErrNotSent)
+		return
 	}
+	e.pub.Enqueue(o, t.Headers, until, func(ack Ack, err error) {
+		e.o.ObservePublish(t.Activity, time.Since(began), err)
+		sent(ack, err)
+	})
+}
+
+// takeBack releases an order that was not sent.
+func (e *Edge) takeBack(ctx context.Context, t *task, o *order.Order) Outcome {
 	rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	res := t.res

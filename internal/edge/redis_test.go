@@ -49,6 +49,10 @@ func (p *topic) published() []order.Order {
 	return slices.Clone(p.orders)
 }
 
+func (p *topic) Enqueue(o *order.Order, headers map[string]string, _ time.Time, done func(Ack, error)) {
+	go func() { done(p.Publish(context.Background(), o, headers)) }()
+}
+
 func (p *topic) HealthyFor(int64) error { return nil }
 
 func (p *topic) units() (units int64, distinct int) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,11 @@ type message struct {
 	size       int // upper bound of its bytes in a batch
 	at         time.Time
 	state      atomic.Int32
-	done       chan struct{} // closed after ack and err are set
+	done       chan struct{} // closed after ack and err are set; nil if then is there
 	ack        Ack
 	err        error
+	then       func(Ack, error) // called in place of closing done
+	until      time.Time        // not to be handed over later; zero: no such bound
 }
 
 // States that a message may leave `queued` (0) for, once. Whoever wins the change decides: a lane hands it over, or its sender
@@ -37,8 +40,11 @@ func (m *message) take(state int32) bool { return m.state.CompareAndSwap(0, stat
 func newMessage(key, value []byte, headers map[string]string) *message {
 	const overhead = 100 // varints, offsets, and the head of a batch with one record
 	m := &message{
-		key: key, value: value, at: time.Now(), done: make(chan struct{}),
+		key: key, value: value, at: time.Now(),
 		size: overhead + len(key) + len(value),
+	}
+	if len(headers) == 0 {
+		return m
 	}
 	names := make([]string, 0, len(headers))
 	for name := range headers {
@@ -169,6 +175,9 @@ func (l *lane) run(ctx context.Context) {
 // next waits for messages and takes what fits into one batch. It is false once the lane is closed and empty.
 func (l *lane) next(ctx context.Context) ([]*message, bool) {
 	for {
+		// Whoever is about to queue a message gets the chance to, since one batch is cheaper than two. A lone message does not
+		// wait: with nobody else ready to run this returns at once.
+		runtime.Gosched()
 		l.mu.Lock()
 		if len(l.queue) > 0 {
 			batch := l.gather()
@@ -192,14 +201,15 @@ func (l *lane) next(ctx context.Context) ([]*message, bool) {
 func (l *lane) gather() []*message {
 	var batch []*message
 	size, i := 0, 0
-	latest := time.Now().Add(-l.p.opt.handover())
+	now := time.Now()
+	latest := now.Add(-l.p.opt.handover())
 	for ; i < len(l.queue); i++ {
 		m := l.queue[i]
 		if len(batch) == maxBatch || (len(batch) > 0 && size+m.size > l.p.cfg.MaxMessageBytes) {
 			break
 		}
 		switch {
-		case m.at.Before(latest) && m.take(dropped):
+		case (m.at.Before(latest) || !m.until.IsZero() && now.After(m.until)) && m.take(dropped):
 			l.p.finish(m, Ack{}, notSent("topic %q: its turn did not come within %s", l.key.topic, l.p.opt.handover()))
 		case m.take(sending):
 			size += m.size

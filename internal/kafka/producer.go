@@ -177,6 +177,7 @@ func ActivityKey(activity int64) []byte { return strconv.AppendInt(nil, activity
 // Send is Publish for any topic, key and value.
 func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, headers map[string]string) (Ack, error) {
 	m := newMessage(key, value, headers)
+	m.done = make(chan struct{})
 	if m.size > p.cfg.MaxMessageBytes {
 		p.unsent.Add(1)
 		return Ack{}, notSent("%w: %d bytes, but max_message_bytes is %d", sarama.ErrMessageSizeTooLarge, m.size, p.cfg.MaxMessageBytes)
@@ -213,6 +214,63 @@ func (p *Producer) Send(ctx context.Context, topic string, key, value []byte, he
 		return Ack{}, fmt.Errorf("topic %q: no answer within the publish budget %s", topic, p.opt.Budget)
 	case <-ctx.Done():
 		return Ack{}, fmt.Errorf("topic %q: gave up waiting: %w", topic, context.Cause(ctx))
+	}
+}
+
+// Enqueue is Publish for callers that need not wait. It returns at once, and done is called once with what Publish would have
+// returned: by the goroutine that serves the whole partition, or before Enqueue returns, so it must neither block nor use the
+// producer. It is called within twice the budget. What has not been handed over by until is not sent at all; the budget
+// bounds the rest.
+func (p *Producer) Enqueue(o *order.Order, headers map[string]string, until time.Time, done func(Ack, error)) {
+	value, err := o.Encode()
+	if err != nil {
+		p.unsent.Add(1)
+		done(Ack{}, notSent("order %s: %w", o.ID, err))
+		return
+	}
+	m := newMessage(ActivityKey(o.Activity), value, headers)
+	m.then, m.until = done, until
+	if m.size > p.cfg.MaxMessageBytes {
+		p.unsent.Add(1)
+		done(Ack{}, notSent("%w: %d bytes, but max_message_bytes is %d", sarama.ErrMessageSizeTooLarge, m.size, p.cfg.MaxMessageBytes))
+		return
+	}
+	if !p.admit() {
+		p.unsent.Add(1)
+		done(Ack{}, notSent("%d messages are waiting already", p.opt.MaxInFlight))
+		return
+	}
+	topic := p.cfg.Topics.Orders
+	if t := p.watched(topic); t == nil || t.isKnown() {
+		if err := p.enqueue(context.Background(), topic, m, nil); err != nil {
+			p.finish(m, Ack{}, err)
+		}
+		return
+	}
+	// Only the first orders of all have to wait for the topic's metadata.
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		p.finish(m, Ack{}, notSent("the producer is closed"))
+		return
+	}
+	defer p.mu.Unlock()
+	p.helpers.Go(func() {
+		wait := time.NewTimer(p.opt.handover())
+		defer wait.Stop()
+		if err := p.enqueue(context.Background(), topic, m, wait.C); err != nil {
+			p.finish(m, Ack{}, err)
+		}
+	})
+}
+
+// isKnown says whether enqueue need not wait.
+func (t *topicState) isKnown() bool {
+	select {
+	case <-t.known:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -318,7 +376,11 @@ func (p *Producer) lane(key laneKey) *lane {
 // finish settles a message: nobody touches it afterwards.
 func (p *Producer) finish(m *message, ack Ack, err error) {
 	m.ack, m.err = ack, err
-	defer close(m.done)
+	if m.then != nil {
+		defer m.then(ack, err)
+	} else {
+		defer close(m.done)
+	}
 	p.inFlight.Add(-1)
 	switch {
 	case err == nil:

@@ -1,0 +1,61 @@
+package edge
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// budgetSlack is by how much a budget may be shorter than it says.
+const budgetSlack = 10 * time.Millisecond
+
+// budget gives contexts that end a fixed time from now. Requests of the same moment share one, since a context with a timer of
+// its own costs a request more than its part of the reserve call.
+type budget struct {
+	d   time.Duration
+	now atomic.Pointer[sharedBudget]
+}
+
+type sharedBudget struct {
+	context.Context
+
+	cancel context.CancelFunc
+	began  time.Time
+}
+
+// from gives a context for a request that began at that time. It ends d later, or up to budgetSlack before.
+func (b *budget) from(began time.Time) context.Context {
+	if s := b.now.Load(); s != nil {
+		if age := began.Sub(s.began); age >= 0 && age < min(budgetSlack, b.d/8) {
+			return s.Context
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), began.Add(b.d))
+	b.now.Store(&sharedBudget{ctx, cancel, began}) // the one before ends by itself: others may hold it
+	return ctx
+}
+
+// end ends the current context, once nobody holds it any more.
+func (b *budget) end() {
+	if s := b.now.Load(); s != nil {
+		s.cancel()
+	}
+}
+
+// timers are used again, since every order needs one.
+type timers struct{ sync.Pool }
+
+// start gives a running timer, which must be given back.
+func (p *timers) start(d time.Duration) *time.Timer {
+	if t, ok := p.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+func (p *timers) giveBack(t *time.Timer) {
+	t.Stop() // from here on nothing comes out of it
+	p.Put(t)
+}
