@@ -368,14 +368,20 @@ func TestRefusalAllocates(t *testing.T) {
 			srv.ServeHTTP(&discard{header: make(http.Header)}, r)
 		})
 	}
-	bare, refused := measure("POST", "/bare"), measure("POST", "/seckill/2/orders")
-	limited := measure("GET", "/limited")
-	t.Logf("allocations: %v for a bare respond, %v for a refusal, %v for one by a rate limit", bare, refused, limited)
-	if limited > bare+2 {
-		t.Errorf("a refusal by a rate limit allocates %v times, a bare respond %v", limited, bare)
-	}
-	if refused > bare+2 {
-		t.Errorf("a refusal allocates %v times, a bare respond %v", refused, bare)
+	bare := measure("POST", "/bare")
+	for name, c := range map[string]struct{ method, path string }{
+		"sold out":     {"POST", "/seckill/2/orders"},
+		"not started":  {"POST", "/seckill/3/orders"},
+		"ended":        {"POST", "/seckill/4/orders"},
+		"paused":       {"POST", "/seckill/5/orders"},
+		"no such sale": {"POST", "/seckill/9/orders"},
+		"rate limit":   {"GET", "/limited"},
+	} {
+		refused := measure(c.method, c.path)
+		t.Logf("allocations: %v for a bare respond, %v for %s", bare, refused, name)
+		if refused > bare+2 {
+			t.Errorf("%s: a refusal allocates %v times, a bare respond %v", name, refused, bare)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -121,7 +122,7 @@ func (o Refusals) write(w http.ResponseWriter, r *http.Request, f refusal) error
 	f.setHeaders(w.Header())
 	w.WriteHeader(a.status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(f.withDetails(a.body[lang]))
+		_, _ = w.Write(f.withDetails(a.body[lang], lang))
 	}
 	return nil
 }
@@ -171,9 +172,23 @@ func (f refusal) setHeaders(h http.Header) {
 
 const tail = "}\n"
 
+// startBody is a body that says when a sale starts.
+type startBody struct {
+	startsAtMs int64
+	body       []byte
+}
+
+// lastStart is the last of them, by language: before a start the whole crowd gets the same one.
+var lastStart [2]atomic.Pointer[startBody]
+
 // withDetails gives the body with what only some refusals say.
-func (f refusal) withDetails(body []byte) []byte {
-	if f.reason != edge.NotStarted && f.orderID == "" && f.detail == "" {
+func (f refusal) withDetails(body []byte, lang edge.Lang) []byte {
+	onlyStart := f.reason == edge.NotStarted && f.orderID == "" && f.detail == ""
+	if onlyStart {
+		if last := lastStart[lang].Load(); last != nil && last.startsAtMs == f.startsAtMs {
+			return last.body
+		}
+	} else if f.reason != edge.NotStarted && f.orderID == "" && f.detail == "" {
 		return body
 	}
 	b := make([]byte, 0, len(body)+160)
@@ -192,7 +207,11 @@ func (f refusal) withDetails(body []byte) []byte {
 		b = append(b, `,"detail":`...)
 		b = append(b, quoted(f.detail)...)
 	}
-	return append(b, tail...)
+	b = append(b, tail...)
+	if onlyStart {
+		lastStart[lang].Store(&startBody{f.startsAtMs, b})
+	}
+	return b
 }
 
 func needsRetryAfter(reason edge.Reason) bool {
