@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ type Bench struct {
 	Server *testenv.Redis // nil where an option names other ones
 	*Parts
 	// Repeated counts the orders that Publish had to publish again: each may have left one record more.
-	Repeated int
+	Repeated atomic.Int64
 
 	log    *zap.Logger
 	worker sync.Mutex
@@ -292,7 +293,7 @@ func (b *Bench) Publish(o *order.Order) {
 	testenv.Eventually(b, 20*time.Second, "kafka to take the order", func() bool {
 		_, err := b.Producer.Publish(b.Context(), o, nil)
 		if err != nil {
-			b.Repeated++
+			b.Repeated.Add(1)
 		}
 		return err == nil
 	})
