@@ -53,7 +53,7 @@ func TestWaitingClients(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		testenv.Eventually(t, time.Minute, "all to wait", func() bool { return waiting() == n+each })
+		testenv.Eventually(t, 3*time.Minute, "all to wait", func() bool { return waiting() == n+each })
 		took := (memory() - before) / each
 		t.Logf("%s: %d bytes for each client that waits", what, took)
 		if took > 100<<10 {
