@@ -40,27 +40,11 @@ var mutations = []mutation{
 		kinds:   "pairs,fail over redis; writes lost,pause@worker1,pause@worker2",
 	},
 	{
-		without: "a load's reservations for what Kafka has and MySQL has not",
-		file:    "internal/syncer/load/loader.go",
-		old:     "for _, e := range open {",
-		with:    "for _, e := range map[string]ledger.Entry{} {",
-		kinds:   "pairs,flush redis,pause@worker1,pause@worker2",
-	},
-	{
 		without: "unknown as an outcome of a publication: every error counts as not sent",
 		file:    "internal/edge/publish.go",
 		old:     "case !errors.Is(err, ErrNotSent):",
 		with:    "case errors.Is(err, context.Canceled) && errors.Is(err, ErrNotSent):",
 		kinds:   "lose replies@gateway1-kafka,lose replies@gateway2-kafka,partition link@gateway1-kafka",
-	},
-	{
-		without: "unknown as an outcome of COMMIT: an error counts as failure",
-		file:    "internal/store/land.go",
-		old:     "\t\tcase errors.Is(err, errCommitUnknown):\n",
-		with: "\t\tcase errors.Is(err, errCommitUnknown):\n\t\t\tvar failed Landing\n\t\t\tfor _, o := range b.orders {\n" +
-			"\t\t\t\tfailed.Outcomes = append(failed.Outcomes, ledger.Outcome{Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Status: \"FAILED\", Dead: true})\n" +
-			"\t\t\t}\n\t\t\treturn failed, nil\n\t\tcase races < 0:\n",
-		kinds: "lose replies@worker1-mysql,lose replies@worker2-mysql,cut link@worker1-mysql,kill mysql",
 	},
 	{
 		without: "settle's order: units leave pending, and the stock is left to the binlog",
