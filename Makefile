@@ -52,7 +52,7 @@ services-stop: ## stop them and throw their data away
 	@scripts/services.sh stop
 
 .PHONY: model
-model: ## the protocol's models: a million random steps over the real scripts; `make test` runs it too
+model: ## the protocol's models: a million random steps over the real scripts, and SPIN; `make test` runs it too
 	@model/check.sh
 
 .PHONY: lint

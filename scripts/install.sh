@@ -2,7 +2,7 @@
 # Installs what the tests need and this machine lacks. As root on Debian or Ubuntu it uses apt-get; as anyone else it
 # names what is missing. The jars of Apache Kafka come through Maven and are kept in .cache/.
 #
-#   scripts/install.sh [redis] [mysql] [kafka] [go] [browser]
+#   scripts/install.sh [redis] [mysql] [kafka] [go] [browser] [spin]
 #
 # prints where the Kafka jars are when kafka is among its arguments.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -34,7 +34,11 @@ for what in "$@"; do
 		;;
 	go) need cc gcc libc6-dev ;; # the race detector needs cgo
 	browser) have chromium-browser || need chromium chromium fonts-noto-cjk ;; # the sample shop's page is Chinese
-	*) fail "unknown part $what: give redis, mysql, kafka, go or browser" ;;
+	spin)
+		need spin spin
+		need gcc gcc libc6-dev # it writes a program in C that does the search
+		;;
+	*) fail "unknown part $what: give redis, mysql, kafka, go, browser or spin" ;;
 	esac
 done
 
