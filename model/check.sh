@@ -25,6 +25,7 @@ trap 'rm -rf "$work"' EXIT
 verifier() {
 	mkdir -p "$work/$1"
 	cd "$work/$1"
+	printf '%s\n' "${@:3}" >macros
 	# shellcheck disable=SC2086 # several flags
 	{ spin -a "${@:3}" "$root/model/seckill.pml" && gcc -w -O2 -DVECTORSZ=2048 $2 -o pan pan.c; } >log 2>&1 || {
 		tail_log "$work/$1/log"
@@ -38,7 +39,9 @@ search() {
 	# shellcheck disable=SC2086
 	./pan -E $2 >log 2>&1 || true
 	if ! grep -q 'errors: 0$' log || grep -qE 'Search not completed|max search depth too small|out of memory' log; then
-		spin -t -p -g seckill.pml 2>/dev/null | tail -40 || true
+		local macros
+		mapfile -t macros <macros
+		[[ ! -e seckill.pml.trail ]] || spin -k seckill.pml.trail -p -g "${macros[@]}" "$root/model/seckill.pml" | tail -80 || true
 		tail_log "$work/$1/log" 60
 		fail "$1: the model breaks, or was not searched whole"
 	fi
