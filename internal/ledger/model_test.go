@@ -1,8 +1,8 @@
 package ledger
 
 import (
-	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -26,7 +26,7 @@ func modelSteps(t *testing.T) int {
 
 func startModelServer(t *testing.T) *modelServer {
 	t.Helper()
-	socket := fmt.Sprintf("%s/s", t.TempDir())
+	socket := filepath.Join(t.TempDir(), "s")
 	testenv.StartRedis(t, "--unixsocket", socket)
 	return newModelServer(t, "unix", socket)
 }
