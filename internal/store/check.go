@@ -103,6 +103,9 @@ func (s *Store) checkServer(ctx context.Context, all *findings) error {
 	if v := vars["read_only"]; v != "OFF" && v != "0" {
 		all.add(Unsafe, "read_only", "the server is read-only (%s): it is a replica or a demoted primary; connect to the primary", v)
 	}
+	if err := s.checkSemiSync(ctx, all); err != nil {
+		return err
+	}
 	began := time.Now()
 	now, err := s.value(ctx, "SELECT "+micros)
 	if err != nil {

@@ -87,24 +87,9 @@ func (s *Store) BinlogPosition(ctx context.Context) (Position, error) {
 
 // binlogStatus knows both spellings: MySQL 8.4 dropped the old one, MariaDB 10.11 and MySQL 8.0 lack the new one.
 func (s *Store) binlogStatus(ctx context.Context, flavor string) (row map[string]string, err error) {
-	scan := func(r *sql.Rows) error {
-		cols, err := r.Columns()
-		if err != nil {
-			return err
-		}
-		vals := make([]sql.NullString, len(cols))
-		ptrs := make([]any, len(cols))
-		for i := range vals {
-			ptrs[i] = &vals[i]
-		}
-		if err := r.Scan(ptrs...); err != nil {
-			return err
-		}
-		row = make(map[string]string, len(cols))
-		for i, c := range cols {
-			row[c] = vals[i].String
-		}
-		return nil
+	scan := func(r *sql.Rows) (err error) {
+		row, err = rowOf(r)
+		return err
 	}
 	if flavor == MySQL {
 		if err := s.query(ctx, scan, "SHOW BINARY LOG STATUS"); number(err) != errSyntax {
@@ -113,4 +98,25 @@ func (s *Store) binlogStatus(ctx context.Context, flavor string) (row map[string
 	}
 	err = s.query(ctx, scan, "SHOW MASTER STATUS")
 	return row, err
+}
+
+// rowOf reads a row of a SHOW statement by the names of its columns, which differ between versions.
+func rowOf(r *sql.Rows) (map[string]string, error) {
+	cols, err := r.Columns()
+	if err != nil {
+		return nil, err
+	}
+	vals := make([]sql.NullString, len(cols))
+	ptrs := make([]any, len(cols))
+	for i := range vals {
+		ptrs[i] = &vals[i]
+	}
+	if err := r.Scan(ptrs...); err != nil {
+		return nil, err
+	}
+	row := make(map[string]string, len(cols))
+	for i, c := range cols {
+		row[c] = vals[i].String
+	}
+	return row, nil
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/store"
 )
 
 // Config bounds the stream. The zero value of each field means its default.
@@ -198,7 +199,7 @@ func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server
 		IncludeTableRegex: s.includes(),
 		// Decimals as exact text: integer() refuses them, whatever their value.
 		UseDecimal: true, EventCacheCount: eventsAhead, FillZeroLogPos: srv.flavor == mysql.MariaDBFlavor,
-		Dialer: net.dial, Localhost: "seckill-syncer",
+		Dialer: net.dial, Localhost: store.SyncerHost,
 	}
 	h := &handler{
 		ctx: ctx, stream: s, sink: sink, flavor: srv.flavor, identity: srv.identity,
