@@ -364,7 +364,7 @@ func TestValidateJSON(t *testing.T) {
 		"scope":           {`{"handler":"seckill_rate_limit","scope":"world","limit":1}`, `scope "world" does not exist`},
 		"token scope":     {`{"handler":"seckill_rate_limit","scope":"cluster","limit":1}`, "write sliding_window in place of token_bucket"},
 		"negative queue":  {`{"handler":"seckill_rate_limit","algorithm":"leaky_bucket","limit":1,"queue":-1}`, "queue -1: want at least 1"},
-		"negative share":  {`{"handler":"seckill_rate_limit","algorithm":"sliding_window","scope":"cluster","limit":1,"fallback_divisor":-1}`, "fallback divisor -1"},
+		"negative share":  {`{"handler":"seckill_rate_limit","algorithm":"sliding_window","scope":"cluster","limit":1,"fallback_divisor":-1}`, "fallback_divisor -1"},
 		"empty key":       {`{"handler":"seckill_rate_limit","limit":1,"key":"{http.auth.user.id}","empty_key":500}`, "want 400 or 401"},
 		"no limit":        {`{"handler":"seckill_rate_limit"}`, "limit: none given"},
 		"unknown field":   {`{"handler":"seckill_rate_limit","limt":1}`, "limt"},

@@ -84,9 +84,9 @@ func NewCluster(o ClusterOptions) (*Cluster, error) {
 		return nil, fmt.Errorf("rate limit: %d is too much for scope cluster: want at most %d, or scope local",
 			o.Rate.Limit, MaxClusterLimit)
 	case o.Divisor < 1:
-		return nil, fmt.Errorf("rate limit: fallback divisor %d: want at least 1", o.Divisor)
+		return nil, fmt.Errorf("rate limit: fallback_divisor %d: want at least 1", o.Divisor)
 	case o.MaxKeys < 1:
-		return nil, fmt.Errorf("rate limit: max keys %d: want at least 1", o.MaxKeys)
+		return nil, fmt.Errorf("rate limit: max_keys %d: want at least 1", o.MaxKeys)
 	case o.Timeout < time.Millisecond:
 		return nil, fmt.Errorf("rate limit: timeout %v: want at least %v", o.Timeout, time.Millisecond)
 	}

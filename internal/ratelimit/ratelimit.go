@@ -113,19 +113,19 @@ func (o *Options) check() error {
 	}
 	switch {
 	case o.MaxKeys < 0:
-		return fmt.Errorf("rate limit: max keys %d: want at least 1", o.MaxKeys)
+		return fmt.Errorf("rate limit: max_keys %d: want at least 1", o.MaxKeys)
 	case o.Burst != 0 && o.Algorithm != TokenBucket:
 		return fmt.Errorf("rate limit: %s has no burst: leave it out, or use %s", o.Algorithm, TokenBucket)
 	case o.Burst < 0 || o.Burst > maxBurst:
 		return fmt.Errorf("rate limit: burst %d: want 1 to %d", o.Burst, maxBurst)
 	case o.Algorithm != LeakyBucket && (o.Queue != 0 || o.Wait != 0 || o.MaxWaiting != 0):
-		return fmt.Errorf("rate limit: %s has no queue: leave queue, wait and max waiting out, or use %s", o.Algorithm, LeakyBucket)
+		return fmt.Errorf("rate limit: %s has no queue: leave queue, wait and max_waiting out, or use %s", o.Algorithm, LeakyBucket)
 	case o.Queue < 0:
 		return fmt.Errorf("rate limit: queue %d: want at least 1", o.Queue)
 	case o.Wait < 0 || o.Wait > MaxWait:
 		return fmt.Errorf("rate limit: wait %v: want up to %v", o.Wait, MaxWait)
 	case o.MaxWaiting < 0:
-		return fmt.Errorf("rate limit: max waiting %d: want at least 1", o.MaxWaiting)
+		return fmt.Errorf("rate limit: max_waiting %d: want at least 1", o.MaxWaiting)
 	}
 	return nil
 }
