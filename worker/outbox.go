@@ -18,7 +18,7 @@ func newOutbox(load loader) *cobra.Command {
 		Long: `What becomes of each order is written to MySQL with the order, once for each listener: results
 (the topic seckill.results) and webhook (the shop's endpoint). A running worker tells it and takes
 it away. A listener stays registered, also when the configuration no longer names it, so that
-nothing is lost by a mistake; "forget" ends that.`,
+nothing is lost by a mistake; "forget" ends that. Take it out of the configuration of all workers first.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newOutboxList(load), newOutboxForget(load))
@@ -84,6 +84,7 @@ func newOutboxForget(load loader) *cobra.Command {
 				n, err := st.Unsubscribe(cmd.Context(), k)
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer told; %d outcomes that waited for it are dropped\n", k, n)
+					fmt.Fprintln(cmd.OutOrStdout(), "a worker that is configured to tell it registers it again when it starts")
 				}
 				return err
 			})
