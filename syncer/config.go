@@ -79,6 +79,9 @@ func (s *settings) explain(out io.Writer) {
   - serve health and metrics on %s
 `, t.Inventory, t.Orders, t.Activity, s.Redis.Addrs, s.PublishBudget, s.Horizon, s.PublishBudget+s.ReserveDeadline,
 		s.CompareInterval, s.RepairCap, s.EndGrace, s.Retention, s.LeaseTTL, s.HTTP.Listen)
+	if s.LoadBack > 0 {
+		fmt.Fprintf(out, "  - read Kafka from %s before the workers' offsets when it loads a sale (load_back)\n", s.LoadBack)
+	}
 	if len(s.Accept) > 0 {
 		fmt.Fprintf(out, "  - start in spite of these findings: %v\n", s.Accept)
 	}
