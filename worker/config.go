@@ -82,7 +82,7 @@ func (s *settings) explain(out io.Writer) {
 		unpaid = fmt.Sprintf("let orders that are still %s %s after their landing become %s and give their stock back, every %s,\n    at most %d a transaction",
 			s.MySQL.SuccessStatus, u.Window, order.Expired, u.Every, u.Batch)
 	}
-	told := fmt.Sprintf("write what becomes of each order to topic %s", k.Topics.Results)
+	told := "write what becomes of each order to topic " + k.Topics.Results
 	if !s.Outbox.Results {
 		told = "write nothing to the results topic (outbox.results is false)"
 	}

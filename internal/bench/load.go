@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -39,7 +40,7 @@ type Load struct {
 func Dial(addr string, n int, req Request) (*Load, error) {
 	l := &Load{req: req}
 	for range n {
-		c, err := net.Dial("tcp", addr)
+		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
 		if err != nil {
 			l.Close()
 			return nil, fmt.Errorf("open %d connections: %w", n, err)

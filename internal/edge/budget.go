@@ -18,7 +18,7 @@ type budget struct {
 }
 
 type sharedBudget struct {
-	context.Context
+	context.Context //nolint:containedctx // what this type is for: one context for all requests of a moment
 
 	cancel context.CancelFunc
 	began  time.Time

@@ -152,14 +152,14 @@ func TestE10PrimaryTurnsReplica(t *testing.T) {
 	testenv.Eventually(t, 10*time.Second, "orders flow", func() bool { n, _ := g.topic.units(); return n > 100 })
 	gone := net.JoinHostPort("127.0.0.1", fmt.Sprint(testenv.FreePort(t)))
 	host, port, _ := net.SplitHostPort(gone)
-	if err := r.Client(0).SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := r.Client(0).Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 10*time.Second, "orders stop", func() bool {
 		o := g.Order(t.Context(), buy(a.ID, "during"))
 		return o.HTTP == 503 && (o.Cause == CauseNotReserved || o.Cause == CauseScript || o.Cause == CauseGate)
 	})
-	if err := r.Client(0).SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := r.Client(0).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	closes(t, g, a.ID)

@@ -43,11 +43,11 @@ func (l *Lander) settle(ctx context.Context, landing store.Landing, from []messa
 func (l *Lander) settleOne(ctx context.Context, s ledger.Settlement) error {
 	return l.until(ctx, stepRedis, tryRedis, nil, func(ctx context.Context) error {
 		began := time.Now()
-		ctx, span := tracer.Start(ctx, "settle")
+		ctx, span := tracer.Start(ctx, "settle") //nolint:spancheck // ended() ends it
 		got, err := l.ledger.Settle(ctx, s)
 		ended(span, err)
 		if err != nil {
-			return err
+			return err //nolint:spancheck // ended() has ended it
 		}
 		l.metrics.settle.Observe(time.Since(began).Seconds())
 		switch {

@@ -66,7 +66,7 @@ func span(ctx context.Context, records []Record) (context.Context, trace.Span) {
 			attribute.Int("messaging.destination.partition.id", int(records[0].Partition)),
 			attribute.Int64("messaging.kafka.offset", records[0].Offset), attribute.Int("messaging.batch.message_count", len(records))))
 	}
-	return tracer.Start(ctx, "land", options...)
+	return tracer.Start(ctx, "land", options...) //nolint:spancheck // the caller ends it
 }
 
 // ended ends a span with its outcome.

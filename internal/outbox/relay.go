@@ -149,10 +149,10 @@ func (r *relay) lead(ctx context.Context, lead *store.Lead) (err error) {
 
 // stopped drops an error that only says that ctx has ended.
 func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // read takes in what is new.

@@ -71,6 +71,7 @@ func (c *Config) SetDefaults() {
 	}
 }
 
+//nolint:gosec // G101: how to make one, not one
 const howToMakeSecrets = `make one by: echo "whsec_$(openssl rand -base64 32)"`
 
 // Validate refuses values that cannot work. It expects defaults to be filled in. Its messages begin with the key, and none of them

@@ -143,7 +143,7 @@ func (s *Servers) Owner(t testing.TB, key string) int {
 	if err != nil {
 		t.Fatalf("slot of %s: %v", key, err)
 	}
-	slots, err := c.ClusterSlots(t.Context()).Result()
+	slots, err := c.ClusterSlots(t.Context()).Result() //nolint:staticcheck // CLUSTER SHARDS came with Redis 7
 	if err != nil {
 		t.Fatalf("slots: %v", err)
 	}
@@ -272,7 +272,7 @@ func (s *Servers) agree(t testing.TB) {
 			if err != nil || !strings.Contains(info, "cluster_state:ok") {
 				return false
 			}
-			slots, err := c.ClusterSlots(ctx).Result()
+			slots, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // likewise
 			if err != nil {
 				return false
 			}

@@ -1,8 +1,7 @@
-package store
+package binlog
 
 import (
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/go-mysql-org/go-mysql/replication"
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
@@ -19,8 +19,12 @@ import (
 func TestCheckSemiSync(t *testing.T) {
 	t.Parallel()
 	srv := testenv.StartMySQL(t, "--log-bin-trust-function-creators=1")
-	s := openStore(t, srv.DSN("shop"))
-	if err := s.Migrate(t.Context(), MigrateOptions{}); err != nil {
+	s, err := store.Open(t.Context(), store.Config{DSN: srv.DSN("shop")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	found := func() bool {
@@ -30,7 +34,7 @@ func TestCheckSemiSync(t *testing.T) {
 		}
 		for _, f := range all {
 			if f.Name == "semi_sync" {
-				if f.Level != Warning || !strings.Contains(f.Text, "1 replica(s)") {
+				if f.Level != store.Warning || !strings.Contains(f.Text, "1 replica(s)") {
 					t.Errorf("%+v", f)
 				}
 				return true
@@ -51,6 +55,10 @@ func TestCheckSemiSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var version string
+	if err := s.DB().QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
 	register := func(id uint32, name string) {
 		reader := replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
 			ServerID: id, Flavor: flavor, Host: host, Port: uint16(port), User: cfg.User, Password: cfg.Passwd,
@@ -68,13 +76,10 @@ func TestCheckSemiSync(t *testing.T) {
 	if found() {
 		t.Error("told of replicas where there are none")
 	}
-	register(70001, SyncerHost)
+	register(70001, store.SyncerHost)
 	testenv.Eventually(t, 10*time.Second, "the syncer to register", func() bool {
-		hosts, err := s.replicaHosts(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.Equal(hosts, []string{SyncerHost})
+		ids, err := replicaIDs(t.Context(), s.DB(), server{flavor: flavor, version: version})
+		return err == nil && ids[70001]
 	})
 	if found() {
 		t.Error("takes the syncer for a replica")
