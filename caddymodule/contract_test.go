@@ -273,13 +273,19 @@ func TestE82Bodies(t *testing.T) {
 	}
 }
 
+// boundBodies sets how long a body may take. Call it before Caddy runs, so that it is undone once Caddy has stopped.
+func boundBodies(t *testing.T, d time.Duration) {
+	t.Helper()
+	was := bodyTime
+	bodyTime = d
+	t.Cleanup(func() { bodyTime = was })
+}
+
 // E82: a body that trickles in is given up, whatever its length says.
 func TestE82SlowBody(t *testing.T) {
 	f := newFake()
+	boundBodies(t, 300*time.Millisecond)
 	at := run(t, f, shortcutLines)
-	was := bodyTime
-	bodyTime = 300 * time.Millisecond
-	defer func() { bodyTime = was }()
 	body, feed := io.Pipe()
 	go func() {
 		for { // a byte every 50 ms would take minutes

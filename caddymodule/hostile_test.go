@@ -153,9 +153,7 @@ func TestE82LyingContentLength(t *testing.T) {
 // E82: clients that reset their streams at once, and clients that never end their bodies, leave no goroutine behind.
 func TestE82RapidReset(t *testing.T) {
 	f := newFake()
-	was := bodyTime
-	bodyTime = 500 * time.Millisecond
-	defer func() { bodyTime = was }()
+	boundBodies(t, 500*time.Millisecond)
 	addr, trust := secure(t, f, shortcutLines)
 	clients := eachHTTP(t, trust)
 	delete(clients, "HTTP/1.1")

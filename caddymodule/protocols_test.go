@@ -119,9 +119,7 @@ func TestEveryHTTPVersionBehavesAlike(t *testing.T) {
 		}
 		return edge.Outcome{HTTP: 202, OrderID: anOrder, Status: order.Queued}
 	}
-	was := bodyTime
-	bodyTime = 500 * time.Millisecond
-	defer func() { bodyTime = was }()
+	boundBodies(t, 500*time.Millisecond)
 	addr, trust := secure(t, f, "seckill_rate_limit /limited token_bucket 1/h key {header.X-Key}", shortcutLines)
 	clients := eachHTTP(t, trust)
 	url := "/seckill/1/orders/" + anOrder
