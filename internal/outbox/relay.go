@@ -86,6 +86,7 @@ type telling struct {
 	results  chan delivered
 	underway int
 	failures int   // in a row
+	rounds   int64 // events told
 	highest  int64 // event read
 	again    int64 // where the walk in search of late ones stands
 	full     bool  // the last read found as much as it may
@@ -121,17 +122,7 @@ func (r *relay) lead(ctx context.Context, lead *store.Lead) (err error) {
 		if err := t.take(ctx); err != nil {
 			return stopped(ctx, err)
 		}
-		wait := min(time.Until(held), time.Until(read))
-		if len(t.later) > 0 {
-			wait = min(wait, time.Until(t.later[0].at))
-		}
-		if len(t.told) > 0 {
-			wait = min(wait, takeEvery)
-		}
-		if t.full && len(t.known) < windowMost && t.underway < r.pace.Parallel {
-			wait = 0
-		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(t.wait(held, read))
 		select {
 		case d := <-t.results:
 			t.note(d)
@@ -145,6 +136,26 @@ func (r *relay) lead(ctx context.Context, lead *store.Lead) (err error) {
 			return nil
 		}
 	}
+}
+
+// wait is how long there is nothing to do unless somebody reports something: until the lead is confirmed or the outbox is read, a
+// pause ends, or what was told is taken out. Only what there is room for counts, or a loop that cannot do it would spin.
+func (t *telling) wait(held, read time.Time) time.Duration {
+	room, idle := len(t.known) < windowMost, t.underway < t.pace.Parallel
+	wait := time.Until(held)
+	if room {
+		wait = min(wait, time.Until(read))
+	}
+	if len(t.later) > 0 && idle {
+		wait = min(wait, time.Until(t.later[0].at))
+	}
+	if len(t.told) > 0 {
+		wait = min(wait, takeEvery)
+	}
+	if t.full && room && idle {
+		wait = 0
+	}
+	return wait
 }
 
 // stopped drops an error that only says that ctx has ended.
@@ -173,25 +184,31 @@ func (t *telling) read(ctx context.Context) error {
 	return nil
 }
 
-// walk goes a step through what was read already, in search of numbers whose transactions committed late.
+// walk goes a step through what was read already, in search of numbers whose transactions committed late, and of what was taken out
+// by somebody else.
 func (t *telling) walk(ctx context.Context) error {
-	if len(t.known) >= windowMost {
-		return nil
-	}
 	events, err := t.store.Events(ctx, t.sink, t.again, readAtOnce)
 	if err != nil {
 		return err
 	}
+	from, upto := t.again, t.highest
 	t.again = 0
-	for _, e := range events {
-		if e.Seq > t.highest {
-			return nil
-		}
-		t.add(e)
-		if len(events) == readAtOnce {
-			t.again = e.Seq
+	if len(events) == readAtOnce {
+		if last := events[len(events)-1].Seq; last < t.highest {
+			upto, t.again = last, last
 		}
 	}
+	there := make(map[int64]bool, len(events))
+	for _, e := range events {
+		if e.Seq > upto {
+			break
+		}
+		there[e.Seq] = true
+		if len(t.known) < windowMost {
+			t.add(e)
+		}
+	}
+	t.missing(from, upto, there)
 	return nil
 }
 
@@ -244,9 +261,12 @@ func (t *telling) noteOne(d delivered) {
 			t.hurry()
 		}
 		t.failures = 0
+		t.rounds++
 		return
 	}
 	t.failures++
+	d.c.own = d.c.tries > 0 && d.c.round != t.rounds
+	d.c.round = t.rounds
 	t.metrics.events.WithLabelValues(t.sink.String(), "failed").Inc()
 	pause := backoff(d.c.tries, t.pace.RetryMin, t.pace.RetryMax)
 	var later *Later
