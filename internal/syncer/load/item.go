@@ -97,20 +97,14 @@ func (l *Loader) notLanded(ctx context.Context, want func(activity int64) bool) 
 	if err != nil {
 		return nil, fmt.Errorf("read the offsets that group %s committed in topic %s: %w", l.Group, l.Topic, err)
 	}
-	if l.Back > 0 {
-		earlier, err := l.Records.OffsetsAt(ctx, l.Topic, time.Now().Add(-l.Back))
-		if err != nil {
-			return nil, fmt.Errorf("read where topic %s was %s ago: %w", l.Topic, l.Back, err)
-		}
-		for p, at := range from {
-			if e, ok := earlier[p]; ok && e >= 0 {
-				from[p] = min(at, e)
-			}
-		}
-	}
 	to, err := l.Records.HighWater(ctx, l.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends of topic %s: %w", l.Topic, err)
+	}
+	if l.Back > 0 {
+		if err := l.further(ctx, from, to); err != nil {
+			return nil, err
+		}
 	}
 	open := map[string]ledger.Entry{}
 	collect := func(_ int32, _ int64, _ time.Time, _, value []byte) error {
@@ -132,6 +126,36 @@ func (l *Loader) notLanded(ctx context.Context, want func(activity int64) bool) 
 		return nil, fmt.Errorf("read the orders of topic %s that are not landed: %w", l.Topic, err)
 	}
 	return open, nil
+}
+
+// further moves from back by Back: before the record that the workers are at, and not before now, for with a backlog whatever was
+// left open last is as old as that.
+func (l *Loader) further(ctx context.Context, from, to map[int32]int64) error {
+	at, first, next := time.Now(), map[int32]int64{}, map[int32]int64{}
+	for p, offset := range from {
+		if offset >= 0 && offset < to[p] {
+			first[p], next[p] = offset, offset+1
+		}
+	}
+	err := l.Records.Read(ctx, l.Topic, first, next, func(_ int32, _ int64, ts time.Time, _, _ []byte) error {
+		if ts.Before(at) {
+			at = ts
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, kafka.ErrOffsetGone) { // gone: then everything that is kept is read anyway
+		return fmt.Errorf("read where the workers are in topic %s: %w", l.Topic, err)
+	}
+	earlier, err := l.Records.OffsetsAt(ctx, l.Topic, at.Add(-l.Back))
+	if err != nil {
+		return fmt.Errorf("read where topic %s was %s before: %w", l.Topic, l.Back, err)
+	}
+	for p, offset := range from {
+		if e, ok := earlier[p]; ok && e >= 0 {
+			from[p] = min(offset, e)
+		}
+	}
+	return nil
 }
 
 func keys(m map[string]ledger.Entry) []string {

@@ -273,3 +273,49 @@ func TestOrdersThatWaitForStockOutliveRedis(t *testing.T) {
 		})
 	}
 }
+
+// aged is a topic whose records are all older than they are.
+type aged struct {
+	load.Records
+	by time.Duration
+}
+
+func (r aged) OffsetsAt(ctx context.Context, topic string, t time.Time) (map[int32]int64, error) {
+	return r.Records.OffsetsAt(ctx, topic, t.Add(r.by))
+}
+
+func (r aged) Read(ctx context.Context, topic string, from, to map[int32]int64,
+	fn func(partition int32, offset int64, ts time.Time, key, value []byte) error,
+) error {
+	return r.Records.Read(ctx, topic, from, to, func(p int32, offset int64, ts time.Time, key, value []byte) error {
+		return fn(p, offset, ts.Add(-r.by), key, value)
+	})
+}
+
+// TestOrdersThatWaitForStockBehindABacklog: with workers an hour behind, an order that they have left open just now has a record that
+// is an hour old. How far back a load reads counts from where they are.
+func TestOrdersThatWaitForStockBehindABacklog(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a := b.Activity(10)
+	b.Load(a)
+	waits := b.Buy(a, "waits", 2)
+	high, err := b.Admin.HighWater(t.Context(), b.Cfg.Kafka.Topics.Orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Commit(high) // as the worker does that leaves it open
+	queued := b.Buy(a, "queued", 1)
+	if err := b.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.Loader.Records, b.Loader.Back = aged{b.Loader.Records, time.Hour}, 5*time.Minute
+	if _, err := b.Loader.Load(t.Context(), a.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*order.Order{waits, queued} {
+		if v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID); err != nil || !v.Found {
+			t.Errorf("order of %s: found %t (%v), want it open again", o.User, v.Found, err)
+		}
+	}
+}
