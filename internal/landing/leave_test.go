@@ -127,3 +127,25 @@ func TestShortOfStockWithoutReservation(t *testing.T) {
 	e.worker(Config{StockTries: 100}, nil, nil)
 	testenv.Eventually(t, 60*time.Second, "it fails", func() bool { return e.status(stray) == order.Failed })
 }
+
+// TestShortOfStockIsToldToRedis: whoever meets it tells the edge what MySQL has, so that no more are accepted for want of a binlog.
+func TestShortOfStockIsToldToRedis(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(10)
+	o := newOrder(e.activity, e.item, "waits")
+	o.Quantity = 5
+	e.reserve(o)
+	if _, err := e.store.DB().Exec("UPDATE inventory SET stock = 1 WHERE item_id = ?", e.item); err != nil { // an ERP's correction
+		t.Fatal(err)
+	}
+	e.publish(o)
+	e.worker(Config{StockTries: 4}, nil, nil)
+	testenv.Eventually(t, 60*time.Second, "it is left open", func() bool { return e.tries(o) == 1 })
+	look, err := e.ledger.Inspect(t.Context(), e.activity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if look[0].Stock != 1 || look[0].Pending != 5 {
+		t.Errorf("redis has stock %d and pending %d, want what mysql has, 1, and the 5 that wait", look[0].Stock, look[0].Pending)
+	}
+}

@@ -2,6 +2,7 @@ package landing
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,6 +29,12 @@ func (l *Lander) settle(ctx context.Context, landing store.Landing, from []messa
 			sequence = append(sequence, a)
 		}
 		by[a] = append(by[a], o)
+	}
+	// Those that are left say that MySQL has less than Redis believes, which is to be known before more are accepted.
+	for _, id := range landing.Left {
+		if a := of[id]; by[a] == nil && !slices.Contains(sequence, a) && landing.Version > 0 {
+			sequence = append(sequence, a)
+		}
 	}
 	for _, a := range sequence {
 		if err := l.settleOne(ctx, ledger.Settlement{
