@@ -81,8 +81,12 @@ func redact(n *yaml.Node, whole bool) {
 	}
 }
 
-// Redact hides the password in a URL or a MySQL DSN: user:password@host becomes user:***@host. It is for logs, too.
+// Redact hides the password in a URL or a MySQL DSN: user:password@host becomes user:***@host. Of a web address it hides the query
+// too, which is where those keep tokens. It is for logs, too.
 func Redact(s string) string {
+	if place, query, ok := strings.Cut(s, "?"); ok && query != "" && (strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://")) {
+		return Redact(place) + "?" + redacted
+	}
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {
 		return s

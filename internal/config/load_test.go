@@ -175,7 +175,7 @@ func TestExplainRedacts(t *testing.T) {
 	s := settings{Redis: redisSection{Addrs: []string{"a:1"}, Password: "hunter2", Timeout: 5 * time.Second}}
 	s.MySQL.DSN = "u:hunter2@x@tcp(h:3306)/d?parseTime=true"
 	s.Labels = map[string]string{"url": "https://me:hunter2@host/", "api_token": "hunter2"}
-	s.Hooks = []hook{{URL: "https://hunter2@host"}}
+	s.Hooks = []hook{{URL: "https://hunter2@host"}, {URL: "https://host/hook?key=hunter2&v=1"}, {URL: "http://me:hunter2@host/hook?hunter2"}}
 	var out bytes.Buffer
 	if err := Explain(&s, &out); err != nil {
 		t.Fatal(err)
@@ -186,6 +186,7 @@ func TestExplainRedacts(t *testing.T) {
 	}
 	for _, want := range []string{
 		"addrs: ['a:1'] # SECKILL_REDIS_ADDRS", "timeout: 5s # SECKILL_REDIS_TIMEOUT", "u:***@tcp(h:3306)/d?parseTime=true", "https://me:***@host/",
+		"https://host/hook?***", "http://me:***@host/hook?***",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
