@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,6 +193,34 @@ func TestUnpaidConfiguration(t *testing.T) {
 	out := mustCommand(t, "config", "check", "--offline", "--config", "seckill-worker.yaml")
 	if want := "let orders that are still CONFIRMED 15m0s after their landing become EXPIRED"; !strings.Contains(out, want) {
 		t.Errorf("config check does not say %q:\n%s", want, out)
+	}
+}
+
+// TestConnectionsForListeners: whoever tells a listener keeps a connection, so that with too few of them nothing would ever land.
+func TestConnectionsForListeners(t *testing.T) {
+	const shop = "webhook: {url: 'http://shop/', secrets: [whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=]}\n"
+	for name, c := range map[string]struct {
+		conns int
+		rest  string
+		want  string
+	}{
+		"results":         {2, "", "want at least 3"},
+		"results, enough": {3, "", ""},
+		"both":            {3, shop, "want at least 4"},
+		"both, enough":    {4, shop, ""},
+		"none":            {2, "outbox: {results: false}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "w.yaml")
+			yaml := fmt.Sprintf("redis: {addrs: ['a:1']}\nkafka: {brokers: ['b:2']}\nmysql: {dsn: 'u@tcp(c:3)/d', max_conns: %d}\n%s", c.conns, c.rest)
+			if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := loadSettings(path, needRedis, needKafka, needMySQL)
+			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, errRefused) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }
 

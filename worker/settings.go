@@ -45,6 +45,17 @@ func (s *settings) Validate() error {
 		return fmt.Errorf("unpaid.window: %s: orders become %s, which is not one of mysql.dead_statuses %v, so their stock would not come back",
 			s.Unpaid.Window, order.Expired, s.MySQL.Dead)
 	}
+	// Whoever tells a listener keeps a connection for its lead; landing needs one, and another one to end a session that hangs.
+	listeners := 0
+	for _, on := range []bool{s.Outbox.Results, s.Webhook.Enabled()} {
+		if on {
+			listeners++
+		}
+	}
+	if most := s.MySQL.MaxConns; most < 2+listeners {
+		return fmt.Errorf("mysql.max_conns: %d: want at least %d, for telling outcomes (outbox.results, webhook.url) takes %d of them for good",
+			most, 2+listeners, listeners)
+	}
 	return nil
 }
 
