@@ -24,7 +24,8 @@ func (i *ignore) Doubt(string, error)                     { i.doubts++ }
 func value(kind uint8, n int64, s string) any {
 	return [...]any{
 		nil, int8(n), int16(n), int32(n), n, uint8(n), uint16(n), uint32(n), uint64(n),
-		float32(n), float64(n), s, []byte(s), math.NaN(), []any{n},
+		float32(n), float64(n), s, []byte(s), math.NaN(),
+		[]any{n},
 	}[kind%15]
 }
 

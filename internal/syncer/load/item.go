@@ -25,7 +25,7 @@ func (l *Loader) free(ctx context.Context, a ledger.Activity) error {
 	var former []ledger.Activity
 	ids := []int64{a.ID}
 	for _, o := range all {
-		if o.ID != a.ID && o.Item == a.Item && before(o, a) {
+		if o.ID != a.ID && o.Item == a.Item && Before(o, a) {
 			former = append(former, o)
 			ids = append(ids, o.ID)
 		}
@@ -72,8 +72,8 @@ func (l *Loader) free(ctx context.Context, a ledger.Activity) error {
 	return nil
 }
 
-// before says that o has the item before a: by start, then by id.
-func before(o, a ledger.Activity) bool {
+// Before says that o has the item before a: by start, then by id.
+func Before(o, a ledger.Activity) bool {
 	return o.StartsAtMs < a.StartsAtMs || (o.StartsAtMs == a.StartsAtMs && o.ID < a.ID)
 }
 

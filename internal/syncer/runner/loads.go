@@ -152,6 +152,13 @@ func (t *term) watchOnce(ctx context.Context) error {
 		if doubt, suspected := t.dir.Suspect(a.ID); suspected && why == "" {
 			why = doubt
 		}
+		if other := outOfTurn(a, look.NowMs, wanted); why == "" && other != "" {
+			if err := t.parts.Ledger.SetRecovering(ctx, a.ID, other); err != nil {
+				return err
+			}
+			why = other
+			t.log.Info("an activity gives its item back until its turn comes", zap.Int64("activity", a.ID), zap.String("because", why))
+		}
 		closed := why != "" && !t.loads.waitsForItem(a.ID)
 		if t.loads.tell(a.ID, closed) {
 			t.logClosed(a, why, look.NowMs)
@@ -184,6 +191,20 @@ func (t *term) watchOnce(ctx context.Context) error {
 		text = append(text, fmt.Sprintf("%d (%s)", id, bad[id]))
 	}
 	return fmt.Errorf("activities closed until they are loaded: %s", strings.Join(text, ", "))
+}
+
+// outOfTurn says which activity has the item before a that has not begun yet: one that was made, moved or opened again after a had
+// been loaded. What that one sells is not in a's ledger, so a has to be loaded anew once it is over (E108).
+func outOfTurn(a ledger.Activity, nowMs int64, all []ledger.Activity) string {
+	if nowMs >= a.StartsAtMs || a.State == ledger.Closed {
+		return ""
+	}
+	for _, o := range all {
+		if o.ID != a.ID && o.Item == a.Item && o.State != ledger.Closed && nowMs < o.EndsAtMs && load.Before(o, a) {
+			return fmt.Sprintf("activity %d has item %d first", o.ID, o.Item)
+		}
+	}
+	return ""
 }
 
 // difference is what Redis and the activity table say of one activity that is loaded.

@@ -275,6 +275,39 @@ func TestE108NextActivityOfAnItem(t *testing.T) {
 	b.Ready(h)
 }
 
+// E108 with the sales made in the wrong order: the later one is in Redis already when the one before it is made.
+func TestE108EarlierActivityMadeLater(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	later := b.Activity(1)
+	now := time.Now().UnixMilli()
+	later.StartsAtMs, later.EndsAtMs = now+3_600_000, now+7_200_000
+	b.Exec("UPDATE activity SET starts_at_ms = ?, ends_at_ms = ? WHERE activity_id = ?", later.StartsAtMs, later.EndsAtMs, later.ID)
+	_, h := b.Syncer()
+	b.Loaded(later, "")
+	b.Ready(h)
+
+	earlier := later
+	earlier.ID, earlier.StartsAtMs, earlier.EndsAtMs = testenv.ID(), now-1000, now+1_800_000
+	b.Exec("INSERT INTO activity (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, 'earlier', ?, ?, 10, 'open')",
+		earlier.ID, earlier.Item, earlier.StartsAtMs, earlier.EndsAtMs)
+	b.Loaded(earlier, "")
+	testenv.Eventually(t, 10*time.Second, "the later sale gives the item back", func() bool { return !b.Look(later).Loaded })
+	b.Buy(earlier, "u", 1) // queued, not landed
+	b.Ready(h)             // whose turn has not come is no alarm
+
+	// The operator brings the later one forward: it has to wait for the order, which takes the only unit.
+	b.Exec("UPDATE activity SET state = 'closed' WHERE activity_id = ?", earlier.ID)
+	b.Exec("UPDATE activity SET starts_at_ms = ? WHERE activity_id = ?", now-500, later.ID)
+	never(t, time.Second, "the later sale opened with an order of the former queued", func() bool { return b.Look(later).Loaded })
+	b.Land(true)
+	b.Loaded(later, "")
+	if s := b.Look(later); s.Stock != 0 {
+		t.Fatalf("stock %d, want 0", s.Stock)
+	}
+	b.Ready(h)
+}
+
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)
