@@ -66,17 +66,18 @@ func locate(prefix string, u *url.URL) target {
 	return t
 }
 
-// stripped is what handle_path, uri strip_prefix and the like have taken from the front of the path that the client asked for.
+// stripped is what handle_path, uri strip_prefix and the like have taken from the front of the path that the client asked for. It begins
+// with one slash: Caddy takes several for one, but to a client a URL with two names another host.
 func stripped(r *http.Request) string {
 	asked, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	if !ok || asked.URL == nil {
 		return ""
 	}
 	front, ok := strings.CutSuffix(asked.URL.Path, r.URL.Path)
-	if !ok {
+	if !ok || front == "" {
 		return ""
 	}
-	return front
+	return "/" + strings.TrimLeft(front, "/")
 }
 
 // allows says which methods a call takes, for the Allow header.

@@ -142,6 +142,8 @@ func TestStatusURLBehindStrippedPaths(t *testing.T) {
 		"/api/%E7%A7%92%E6%9D%80/1/orders":           "/api/%E7%A7%92%E6%9D%80",
 		"/%E7%A7%92%E6%9D%80/1/orders":               "/%E7%A7%92%E6%9D%80",
 		"/s%68op/seckill/1/orders":                   "/shop/seckill",
+		"//shop/seckill/1/orders":                    "/shop/seckill", // and no host by the name of shop
+		"///shop/seckill/1/orders":                   "/shop/seckill",
 		"/shop/seckill/1/orders?x=/seckill/2/orders": "/shop/seckill",
 	} {
 		res := request(t, "POST", at+path, "", "X-User", "bob")
