@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"go.uber.org/zap"
 
@@ -48,6 +49,7 @@ func (c *Comparer) proof(ctx context.Context, activities []ledger.Activity) (*pr
 		if passed(landed, c.marks[i].ends) {
 			at := c.marks[i].atMs
 			c.marks = c.marks[i:]
+			c.forget(at)
 			return &proof{at}, nil
 		}
 	}
@@ -173,6 +175,11 @@ func (w *work) sameLoad(ctx context.Context) error {
 		return errors.New("redis changed while its reservations were looked at; the next run looks again")
 	}
 	return nil
+}
+
+// forget drops what was published again so long ago that it holds nothing up any more. Most of it has landed, and no sweep meets it.
+func (c *Comparer) forget(provenMs int64) {
+	maps.DeleteFunc(c.republished, func(_ string, atMs int64) bool { return atMs+c.Timings.PublishBudgetMs < provenMs })
 }
 
 func (c *Comparer) republishedAt() map[string]int64 {
