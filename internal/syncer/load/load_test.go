@@ -319,3 +319,36 @@ func TestOrdersThatWaitForStockBehindABacklog(t *testing.T) {
 		}
 	}
 }
+
+// TestOrdersThatWaitForStockOutliveAFailOver: a server that may have lost writes keeps them, for they were published; a reservation
+// that no worker has met may have been released there, and is dropped.
+func TestOrdersThatWaitForStockOutliveAFailOver(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a := b.Activity(10)
+	b.Load(a)
+	waits := b.Buy(a, "waits", 2)
+	b.MustReserve(a, "perhaps released", 3)
+	high, err := b.Admin.HighWater(t.Context(), b.Cfg.Kafka.Topics.Orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Ledger.Postpone(t.Context(), a.ID, map[string]int64{waits.ID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b.Commit(high)
+	if err := b.Client().HSet(t.Context(), ledger.KeysOf(a.ID).Activity, "server", "another:one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.Loader.Load(t.Context(), a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, _, err := b.Ledger.ScanLedger(t.Context(), a.ID, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Kept != 1 || r.Dropped != 1 || len(entries) != 1 || entries[0].Order != waits.ID || entries[0].Tries != 1 || b.Look(a).Pending != 2 {
+		t.Errorf("report %+v, entries %+v; want the order that waits for stock kept, the other one dropped", r, entries)
+	}
+}

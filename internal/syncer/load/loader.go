@@ -248,7 +248,8 @@ func (p *prepared) visible(ctx context.Context) error {
 }
 
 // entries puts back the reservations that the ledger kept, for their buyers' sake, and those that only Kafka knows. What a
-// server kept that may have lost writes, and that neither Kafka nor MySQL knows, may have been released before: it is dropped.
+// server kept that may have lost writes, and that neither Kafka nor MySQL knows, may have been released before: it is dropped. Not so
+// what a worker has met already and left open for want of stock: that was published, so that nobody can have released it.
 func (p *prepared) entries(ctx context.Context, open map[string]ledger.Entry) error {
 	stayed := map[string]bool{}
 	for cursor := uint64(0); ; {
@@ -263,7 +264,7 @@ func (p *prepared) entries(ctx context.Context, open map[string]ledger.Entry) er
 			case published:
 				stayed[e.Order] = true
 				fallthrough
-			case !p.doubtful:
+			case !p.doubtful, e.Tries > 0:
 				keep = append(keep, e)
 			default:
 				drop = append(drop, e)
