@@ -47,8 +47,11 @@ type Comparer struct {
 	// Cap bounds what one run mends in one activity. A larger difference is an alarm that asks for `force`.
 	// Default: DefaultRepairCap.
 	Cap int
-	Log *zap.Logger
+	// LoadBack is how far back a load reads Kafka; here only to warn where it should and does not.
+	LoadBack time.Duration
+	Log      *zap.Logger
 
+	warned      sync.Once
 	mu          sync.Mutex
 	marks       []mark
 	republished map[string]int64 // order → Redis time at which it was published again

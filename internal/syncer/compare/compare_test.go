@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -223,6 +225,32 @@ func TestE92E112BacklogIsNotALoss(t *testing.T) {
 		t.Fatalf("%d records in kafka, want 50 and at most %d of the test's own again", n, b.Repeated.Load())
 	}
 	b.Equal(a)
+}
+
+// Orders that wait for stock, while a load would not look for them in Kafka: said once, for they would be lost with Redis.
+func TestWarnsWhereALoadWouldForget(t *testing.T) {
+	for name, c := range map[string]struct {
+		back time.Duration
+		want int
+	}{"load_back 0": {0, 1}, "load_back 1h": {time.Hour, 0}} {
+		t.Run(name, func(t *testing.T) {
+			b, a := sale(t, 10)
+			core, logs := observer.New(zap.WarnLevel)
+			b.Comparer.Log, b.Comparer.LoadBack = zap.New(core), c.back
+			tries := map[string]int64{}
+			for _, u := range []string{"u", "v"} {
+				tries[b.MustReserve(a, u, 1).ID] = 1
+			}
+			if _, err := b.Ledger.Postpone(t.Context(), a.ID, tries); err != nil {
+				t.Fatal(err)
+			}
+			old(t, b, a)
+			testenv.Eventually(t, 10*time.Second, "they are published again", func() bool { return kinds(run(b, a, false)) == "republished republished" })
+			if got := logs.FilterMessageSnippet("load_back").Len(); got != c.want {
+				t.Errorf("warned %d times, want %d", got, c.want)
+			}
+		})
+	}
 }
 
 // E87: a gateway died between reserving and publishing. The reservation is published again, once, under its own id.

@@ -201,6 +201,12 @@ func (w *work) republish(ctx context.Context, e ledger.Entry) error {
 	why := "everything that could have been published has landed and mysql does not have the order"
 	if e.Tries > 0 {
 		why = fmt.Sprintf("mysql was short of stock for the order, %d times by now, and it is to be tried again", e.Tries)
+		if w.LoadBack == 0 {
+			w.warned.Do(func() {
+				w.Log.Warn("orders wait for stock (landing.stock_tries of the workers), and load_back is 0: should Redis lose its data they are lost with it; set load_back",
+					zap.Int64("activity", w.out.ID))
+			})
+		}
 	}
 	w.out.add(Repair{Kind: Republished, Order: e.Order, User: e.User, Why: why})
 	if w.opt.DryRun {

@@ -76,7 +76,8 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (p *Parts, err error
 	}
 	p.Comparer = &compare.Comparer{
 		Ledger: p.Ledger, Store: p.Store, Records: p.Admin, Publisher: p.Producer, Lost: lost.NewAlarm(p.Redis),
-		Topic: cfg.Kafka.Topics.Orders, Group: cfg.Kafka.Group, Timings: cfg.Timings(), Cap: cfg.RepairCap, Log: log,
+		Topic: cfg.Kafka.Topics.Orders, Group: cfg.Kafka.Group, Timings: cfg.Timings(), Cap: cfg.RepairCap,
+		LoadBack: cfg.LoadBack, Log: log,
 	}
 	return p, nil
 }
