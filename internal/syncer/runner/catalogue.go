@@ -71,6 +71,7 @@ func (t *term) publish(ctx context.Context) error {
 		}
 	}
 	var over []ledger.Activity
+	open := map[int64]ledger.Activity{}
 	for id, a := range have.Activities {
 		if _, wanted := want.Activities[id]; wanted {
 			continue
@@ -80,11 +81,12 @@ func (t *term) publish(ctx context.Context) error {
 			return err
 		}
 		if !retire {
-			want.Activities[id] = left
+			want.Activities[id], open[id] = left, left
 			continue
 		}
 		over = append(over, a)
 	}
+	t.dir.LeaveOpen(open)
 	if missing || have.Timings != want.Timings || !maps.Equal(have.Activities, want.Activities) {
 		if err := t.parts.Ledger.PutCatalogue(ctx, want); err != nil {
 			return err

@@ -24,14 +24,14 @@ func (t *term) compare(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			wanted = t.dir.Wanted(time.Now())
+			wanted = t.dir.Tended(time.Now(), true)
 		case <-t.dir.soon:
 			if !pause(ctx, settleDown) {
 				return
 			}
 			all, young, ids := t.dir.ToCompare()
 			opt.Young = young
-			if wanted = t.dir.Wanted(time.Now()); !all {
+			if wanted = t.dir.Tended(time.Now(), true); !all {
 				wanted = only(wanted, ids)
 			}
 		}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ type directory struct {
 
 	mu      sync.Mutex
 	rows    map[int64]ledger.Activity
+	open    map[int64]ledger.Activity // over for longer than the grace, or without a row, but with reservations that are not settled
 	suspect map[int64]string
 	compare map[int64]bool
 	young   bool          // and look up young reservations too
@@ -59,6 +61,35 @@ func (d *directory) Wanted(now time.Time) []ledger.Activity {
 		}
 	}
 	slices.SortFunc(out, func(a, b ledger.Activity) int { return int(a.StartsAtMs - b.StartsAtMs) })
+	return out
+}
+
+// LeaveOpen notes which activities Redis has beyond those that it should have, since they cannot be removed yet.
+func (d *directory) LeaveOpen(open map[int64]ledger.Activity) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open = open
+}
+
+// Tended lists the activities that have to be looked after: those that Redis should have, and those that are left open there, or what
+// is open in them would stay so for ever. Without a row an activity can be swept, but not loaded.
+func (d *directory) Tended(now time.Time, withoutRow bool) []ledger.Activity {
+	out := d.Wanted(now)
+	wanted := make(map[int64]bool, len(out))
+	for _, a := range out {
+		wanted[a.ID] = true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(d.open)) {
+		a, there := d.rows[id]
+		if !there {
+			a = d.open[id]
+		}
+		if !wanted[id] && (there || withoutRow) {
+			out = append(out, a)
+		}
+	}
 	return out
 }
 

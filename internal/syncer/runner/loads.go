@@ -136,7 +136,7 @@ func (t *term) watch(ctx context.Context) {
 }
 
 func (t *term) watchOnce(ctx context.Context) error {
-	wanted := t.dir.Wanted(time.Now())
+	wanted := t.dir.Tended(time.Now(), false)
 	ids := make([]int64, len(wanted))
 	for i, a := range wanted {
 		ids[i] = a.ID

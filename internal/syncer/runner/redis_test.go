@@ -234,6 +234,39 @@ func TestRetire(t *testing.T) {
 	b.Ready(h)
 }
 
+// What is open in an activity that is long over still comes to its end: nobody else would publish what a gateway has left, and the item's
+// next activity waits for it.
+func TestRetireSweepsFirst(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(b *synctest.Bench, a ledger.Activity){
+		"as it is":     func(*synctest.Bench, ledger.Activity) {},
+		"to be loaded": func(b *synctest.Bench, a ledger.Activity) { b.Client().Del(b.Context(), ledger.KeysOf(a.ID).Stock) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := synctest.New(t, func(c *runner.Config) { c.EndGrace, c.Horizon = time.Millisecond, 3*time.Second })
+			a, _, h := following(t, b, 10)
+			o := b.MustReserve(a, "u", 2) // its gateway died
+			b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
+			testenv.Eventually(t, 5*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
+			spoil(b, a)
+			testenv.Eventually(t, 30*time.Second, "the activity to be removed", func() bool {
+				b.Land(true)
+				c, err := b.Ledger.Catalogue(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, listed := c.Activities[a.ID]
+				return !listed && !b.Look(a).Exists
+			})
+			if v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID); err != nil || v.Status != order.Confirmed {
+				t.Errorf("the result is %q (%v) after the end, want CONFIRMED", v.Status, err)
+			}
+			b.Ready(h)
+		})
+	}
+}
+
 // never polls for something that must not happen.
 func never(t *testing.T, d time.Duration, what string, cond func() bool) {
 	t.Helper()
