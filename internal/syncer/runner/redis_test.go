@@ -3,6 +3,7 @@ package runner_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,10 @@ func TestRetire(t *testing.T) {
 	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
 	testenv.Eventually(t, 5*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
 	never(t, 1500*time.Millisecond, "the activity was removed with a reservation open", func() bool { return !b.Look(a).Exists })
+	shown, err := b.All.Wanted(t.Context())
+	if err != nil || !slices.ContainsFunc(shown, func(x ledger.Activity) bool { return x.ID == a.ID }) {
+		t.Errorf("status and compare are of %v (%v), want also what is over and has a reservation open", shown, err)
+	}
 	b.Land(true)
 	testenv.Eventually(t, 10*time.Second, "the activity to be removed", func() bool {
 		c, err := b.Ledger.Catalogue(t.Context())

@@ -56,7 +56,8 @@ type StockStatus struct {
 	Version int64 `json:"version"`
 }
 
-// Wanted reads the activities of MySQL that Redis should have; with ids, only those, over or not.
+// Wanted reads the activities of MySQL that Redis should have, and those that are over and have something open there; with ids, only
+// those, over or not.
 func (p *Parts) Wanted(ctx context.Context, ids ...int64) ([]ledger.Activity, error) {
 	if len(ids) > 0 {
 		var out []ledger.Activity
@@ -75,7 +76,10 @@ func (p *Parts) Wanted(ctx context.Context, ids ...int64) ([]ledger.Activity, er
 	}
 	d := newDirectory(p.Config.EndGrace)
 	d.Read(rows)
-	return d.Wanted(time.Now()), nil
+	if c, err := p.Ledger.Catalogue(ctx); err == nil { // else nobody knows what else there is
+		d.LeaveOpen(c.Activities)
+	}
+	return d.Tended(time.Now(), true), nil
 }
 
 // Status asks both sides, and reads what the leader told.
