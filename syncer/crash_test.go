@@ -59,7 +59,10 @@ func TestE49KilledAtEveryStep(t *testing.T) {
 				}
 				b.Restock(a, 0)
 			}
-			testenv.Eventually(t, 20*time.Second, "the crash point to be reached", died)
+			testenv.Eventually(t, 20*time.Second, "the crash point to be reached", func() bool {
+				b.Restock(a, 0) // a position is kept only where there is news
+				return died()
+			})
 			crash = ""
 			p.Kill() // reap it
 			p.Restart()

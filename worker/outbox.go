@@ -18,7 +18,8 @@ func newOutbox(load loader) *cobra.Command {
 		Long: `What becomes of each order is written to MySQL with the order, once for each listener: results
 (the topic seckill.results) and webhook (the shop's endpoint). A running worker tells it and takes
 it away. A listener stays registered, also when the configuration no longer names it, so that
-nothing is lost by a mistake; "forget" ends that. Take it out of the configuration of all workers first.`,
+nothing is lost by a mistake; "forget" ends that. Take it out of the configuration of all workers
+first.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newOutboxList(load), newOutboxForget(load))

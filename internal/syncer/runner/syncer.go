@@ -103,6 +103,7 @@ func (s *Syncer) Leads() bool { return s.leads.Load() }
 // elect leads whenever the lease is to be had.
 func (s *Syncer) elect(ctx context.Context) {
 	s.health.Set(healthLease, errors.New("not known yet"))
+	defer s.drop(ctx) // a question that Stop broke off may have been answered with yes
 	for ctx.Err() == nil {
 		asked := time.Now()
 		mine, err := s.parts.Ledger.Lease(ctx, s.holder, s.parts.Config.LeaseTTL)
@@ -142,12 +143,17 @@ func (s *Syncer) lead(ctx context.Context, asked time.Time) error {
 	wg.Go(func() { newTerm(s, lose).run(ctx) })
 	<-ctx.Done()
 	wg.Wait()
-	drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	s.drop(ctx)
+	return context.Cause(ctx)
+}
+
+// drop gives the lease up, if it is ours, so that another syncer need not wait for its end.
+func (s *Syncer) drop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := s.parts.Ledger.DropLease(drop, s.holder); err != nil {
+	if err := s.parts.Ledger.DropLease(ctx, s.holder); err != nil {
 		s.log.Debug("the lease runs out by itself", zap.Error(err))
 	}
-	return context.Cause(ctx)
 }
 
 var errLeaseLost = errors.New("another syncer has the lease")
