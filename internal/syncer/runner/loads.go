@@ -68,7 +68,7 @@ func (l *loads) end(id int64, err error) {
 	case errors.Is(err, load.ErrItemBusy):
 		l.waiting[id] = err.Error()
 		l.again[id] = time.Now().Add(time.Second)
-	case errors.Is(err, load.ErrBusy):
+	case errors.Is(err, load.ErrBusy), errors.Is(err, ledger.ErrFenced):
 		l.again[id] = time.Now().Add(500 * time.Millisecond)
 	default:
 		l.failed[id]++
@@ -342,6 +342,9 @@ func (t *term) load(ctx context.Context, a ledger.Activity, why string) error {
 	case ctx.Err() != nil:
 	case errors.Is(err, load.ErrItemBusy), errors.Is(err, load.ErrBusy):
 		log.Debug("not loaded yet", zap.Error(err))
+	case errors.Is(err, ledger.ErrFenced):
+		// As at the first start, where everything has to be loaded and some of it is being loaded already.
+		log.Info("a load was overtaken by news and begins again", zap.String("because", why), zap.Error(err))
 	default:
 		t.metrics.loadsFailed.Inc()
 		log.Error("a load failed and will be tried again", zap.String("because", why), zap.Error(err))
