@@ -55,8 +55,8 @@ mysql_fetch() {
 	# The mirror that this system uses anyway.
 	mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null |
 		sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' | head -1) || true
-	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' \
-		"$mirror" >"$unpacked/apt/sources.list"
+	[[ -n $mirror ]] || fail "apt-get has no mirror of Debian to fetch MySQL from: name a running server in MYSQL_DSN"
+	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$mirror" >"$unpacked/apt/sources.list"
 	local options=(-o "Dir::Etc::sourcelist=$unpacked/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
 		-o "Dir::State::lists=$unpacked/apt/lists" -o "Dir::Cache=$unpacked/apt" -o Dir::State::status=/dev/null
 		-o APT::Sandbox::User=root)
