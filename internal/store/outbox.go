@@ -180,7 +180,7 @@ func (s *Store) Lead(ctx context.Context, k Sink) (*Lead, error) {
 	l := &Lead{x: x}
 	var got sql.NullInt64
 	err = x.query(ctx, func(r *sql.Rows) error { return r.Scan(&l.name, &got) },
-		"SELECT n.name, GET_LOCK(n.name, 0) FROM (SELECT CONCAT('seckill_', ?, '_', MD5(CONCAT(DATABASE(), '.', ?))) AS name) AS n", k.String(), s.cfg.Tables.Outbox)
+		"SELECT n.name, GET_LOCK(n.name, 0) FROM (SELECT CONCAT('seckill_', ?, '_', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)) AS name) AS n", k.String(), s.cfg.Tables.Outbox)
 	if err != nil {
 		x.drop()
 		return nil, fmt.Errorf("ask for the lead of %s: %w", k, explain(err))
