@@ -5,6 +5,7 @@ package synctest
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -111,7 +112,8 @@ func (b *Bench) OpenParts(cfg runner.Config) *runner.Parts {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if err := p.Close(); err != nil {
+		// A connection that the test has broken cannot be closed again.
+		if err := p.Close(); err != nil && !errors.Is(err, driver.ErrBadConn) {
 			b.Errorf("close: %v", err)
 		}
 	})
