@@ -15,6 +15,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
@@ -372,8 +373,8 @@ func TestReplayAndDeadLettersByCommand(t *testing.T) {
 	if out = mustCommand(t, "dlq", "list", "--json", "--config", d.config); !strings.Contains(out, `"id":"0/0"`) {
 		t.Errorf("dlq list --json:\n%s", out)
 	}
-	if out = mustCommand(t, "dlq", "replay", "--all", "--config", d.config); !strings.Contains(out, "still refused 1") {
-		t.Errorf("dlq replay:\n%s", out)
+	if out, err := command(t, "dlq", "replay", "--all", "--config", d.config); err == nil || !strings.Contains(out, "still refused 1") {
+		t.Errorf("dlq replay: %v, want it to fail since nothing landed\n%s", err, out)
 	}
 	if _, err := command(t, "dlq", "replay", "--config", d.config); err == nil {
 		t.Error("replayed without being told what")
@@ -392,6 +393,53 @@ func TestReplayAndDeadLettersByCommand(t *testing.T) {
 		t.Errorf("replay:\n%s", out)
 	}
 	d.exact(100, accepted)
+}
+
+// TestDeadLetterReplayTellsOfEachLetter: a script can rely on the end of the command, and a person sees which letter came to what.
+func TestDeadLetterReplayTellsOfEachLetter(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1).sale(100)
+	if _, err := command(t, "dlq", "replay", "--all", "--config", d.config); err == nil || !strings.Contains(err.Error(), d.kafka.Topics.DeadLetters) {
+		t.Errorf("replay of an empty topic: %v, want it to fail and name the topic", err)
+	}
+	letter := func(value []byte) {
+		t.Helper()
+		if _, err := d.producer.Send(t.Context(), d.kafka.Topics.DeadLetters, nil, value, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := d.reserve(2)
+	letter(mustEncode(t, live[0]))
+	letter(mustEncode(t, live[1]))
+	for range 2 { // it may be repeated, and then tells the same
+		out := mustCommand(t, "dlq", "replay", "--all", "--config", d.config)
+		for i, o := range live {
+			if !regexp.MustCompile(fmt.Sprintf(`(?m)^0/%d +live +%s +CONFIRMED$`, i, o.ID)).MatchString(out) {
+				t.Errorf("replay of letters that land does not say so:\n%s", out)
+			}
+		}
+	}
+	failed, stranger := d.reserve(1)[0], d.reserve(1)[0]
+	if err := d.store.Record(t.Context(), *failed, order.Failed, order.ReasonInvalid); err != nil {
+		t.Fatal(err)
+	}
+	stranger.Activity = testenv.ID()
+	letter(mustEncode(t, failed))
+	letter(mustEncode(t, stranger))
+	letter([]byte("poison"))
+	out, err := command(t, "dlq", "replay", "--all", "--config", d.config)
+	if err == nil || errors.Is(err, errRefused) || !strings.Contains(err.Error(), "3 of 5 dead letters have no live order") {
+		t.Errorf("%v, want it to count those that are no live orders", err)
+	}
+	for _, line := range []string{
+		"0/0 +live +" + live[0].ID + " +CONFIRMED", "0/2 +dead +" + failed.ID + " +FAILED, invalid",
+		"0/3 +refused +" + stranger.ID + " +activity_id .*not in mysql", `0/4 +refused +\? +invalid order: .*`,
+	} {
+		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(out) {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+	mustCommand(t, "dlq", "replay", "0/1", "--config", d.config)
 }
 
 func TestParseSince(t *testing.T) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -137,8 +140,14 @@ func newDLQReplay(load loader) *cobra.Command {
 		Short: "Land dead letters again where the order has no row",
 		Long: `Replay lands dead letters once more, for instance those of an activity that was added to MySQL
 later. It applies only where the order has no row: an order that failed stays failed, since its
-buyer was told so. What still cannot become an order is counted and stays in the topic. It is
-idempotent.`,
+buyer was told so. What still cannot become an order stays in the topic.
+
+It tells of each letter what became of it, and ends with 0 only if all of them are live orders now:
+  live      the order is sold, by this replay or before
+  dead      the order has a row that says it failed or was cancelled; it stays as it is
+  refused   it still cannot become an order, and why
+
+It is idempotent.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if all == (len(args) > 0) {
 				return errors.New("name the dead letters to replay, or give --all, and not both")
@@ -162,23 +171,58 @@ idempotent.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
-			lander := p.lander(s, log)
-			var sum landing.Tally
-			for len(letters) > 0 {
-				n := min(len(letters), s.Landing.MaxOrders)
-				t, err := lander.LandAgain(ctx, letters[:n])
-				if sum = sum.Add(t); err != nil {
-					return fmt.Errorf("dlq replay stopped before its end, run it again: %w", err)
-				}
-				letters = letters[n:]
+			if len(letters) == 0 {
+				return fmt.Errorf("there are no dead letters in %s: nothing was replayed", s.Kafka.Topics.DeadLetters)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "dead letters %d: live in mysql %d, dead %d, repeated %d, still refused %d\n",
-				sum.Records, sum.Landed, sum.Failed, sum.Redone, sum.Refused)
-			return err
+			return replayLetters(ctx, cmd.OutOrStdout(), p.lander(s, log), letters, s.Landing.MaxOrders)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every dead letter in the topic")
 	return cmd
+}
+
+// replayLetters lands letters again, tells what became of each, and fails where one of them is not a live order now.
+func replayLetters(ctx context.Context, out io.Writer, lander *landing.Lander, letters []landing.Letter, most int) error {
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tNOW\tORDER\tWHY")
+	var sum landing.Tally
+	notLive := 0
+	for part := range slices.Chunk(letters, most) {
+		fates, t, err := lander.LandAgain(ctx, part)
+		if sum = sum.Add(t); err != nil {
+			return errors.Join(fmt.Errorf("dlq replay stopped before its end, run it again: %w", err), table.Flush())
+		}
+		for i, f := range fates {
+			if !f.Live() {
+				notLive++
+			}
+			fmt.Fprintln(table, letterID(&part[i])+"\t"+fateLine(f))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "dead letters %d: live in mysql %d, dead %d, repeated %d, still refused %d\n",
+		sum.Records, sum.Landed, sum.Failed, sum.Redone, sum.Refused)
+	if notLive > 0 {
+		return fmt.Errorf("%d of %d dead letters have no live order: mend what is wrong with the refused ones and replay them again; a dead order stays dead, since its buyer was told so",
+			notLive, len(letters))
+	}
+	return nil
+}
+
+// fateLine is what became of a letter, in the columns of replay.
+func fateLine(f landing.Fate) string {
+	id := cmp.Or(f.ID, "?")
+	switch {
+	case f.Refused != nil:
+		return "refused\t" + id + "\t" + oneLine(f.Refused.Error())
+	case f.Live():
+		return "live\t" + id + "\t" + oneLine(string(f.Row.Status))
+	case f.Row.Reason != "":
+		return "dead\t" + id + "\t" + oneLine(string(f.Row.Status)+", "+f.Row.Reason)
+	}
+	return "dead\t" + id + "\t" + oneLine(string(f.Row.Status))
 }
 
 // pick reads the named dead letters, all of them if none is named.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
 
@@ -122,17 +123,68 @@ func (l *Lander) look(ctx context.Context, batch []Record, done *Replayed) error
 	})
 }
 
-// LandAgain lands dead letters once more, in one batch, where the order has no row. It is idempotent.
-func (l *Lander) LandAgain(ctx context.Context, letters []Letter) (Tally, error) {
+// Fate is what became of a dead letter that was landed again.
+type Fate struct {
+	ID      string         // of the order; "" where it cannot be read
+	Row     ledger.Outcome // what MySQL holds of the order, whoever put it there
+	Refused error          // why it still can never become an order
+}
+
+// Live says that the letter's order is one of those that are sold.
+func (f Fate) Live() bool { return f.Refused == nil && f.Row.Order != "" && !f.Row.Dead }
+
+// LandAgain lands dead letters once more, in one batch, where the order has no row, and says of each what became of it. It is
+// idempotent.
+func (l *Lander) LandAgain(ctx context.Context, letters []Letter) ([]Fate, Tally, error) {
+	still := refusals{}
 	again := *l
-	again.deadLetters = alreadySetAside{}
+	again.deadLetters = still
 	again.cfg.StockTries = 1
 	again.cfg.MissingWait = -1 // these buyers have heard that they failed, and whoever asks for this can ask again
 	records := make([]Record, len(letters))
 	for i := range letters {
 		records[i] = letters[i].Record
 	}
-	return again.Land(ctx, records)
+	tally, err := again.Land(ctx, records)
+	if err != nil {
+		return nil, tally, err
+	}
+	fates := make([]Fate, len(letters))
+	var ids []string
+	for i, r := range records {
+		fates[i].Refused = still[placeOf(r)]
+		if o, _ := order.Decode(r.Value); o != nil && order.ValidID(o.ID) {
+			fates[i].ID = o.ID
+			ids = append(ids, o.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return fates, tally, nil
+	}
+	err = l.until(ctx, stepMySQL, tryMySQL, nil, func(ctx context.Context) error {
+		rows, err := l.store.Orders(ctx, ids)
+		for i := range fates {
+			fates[i].Row = rows[fates[i].ID]
+		}
+		return err
+	})
+	return fates, tally, err
+}
+
+// place is where a record lies within its topic.
+type place struct {
+	partition int32
+	offset    int64
+}
+
+func placeOf(r Record) place { return place{r.Partition, r.Offset} }
+
+// refusals remembers why records are refused again. They were set aside when they first came.
+type refusals map[place]error
+
+func (m refusals) Put(_ context.Context, r Record, why error) error {
+	m[placeOf(r)] = why
+	return nil
 }
 
 // alreadySetAside is where refused records of a replay go: they were set aside when they first came.

@@ -121,9 +121,15 @@ func TestE42DeadLettersLandAgain(t *testing.T) {
 	e.create(failed.Activity, e.item+1, &stock)
 	letters[0].Value = letters[0].Value[1:] // mended by hand
 	for range 2 {
-		got, err := e.lander().LandAgain(t.Context(), letters)
+		fates, got, err := e.lander().LandAgain(t.Context(), letters)
 		if err != nil || got.Landed != 1 || got.Refused != 1 {
-			t.Errorf("replay %+v, %v: want the mended one landed and the failed one left alone", got, err)
+			t.Fatalf("replay %+v, %v: want the mended one landed and the failed one left alone", got, err)
+		}
+		if f := fates[0]; !f.Live() || f.ID != unreadable.ID || f.Row.Status != order.Confirmed {
+			t.Errorf("the mended letter came to %+v, want a live order", f)
+		}
+		if f := fates[1]; f.Live() || f.ID != failed.ID || f.Refused == nil || f.Row.Status != order.Failed {
+			t.Errorf("the other one came to %+v, want it refused, with a failed row", f)
 		}
 		e.settled(99)
 	}
