@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/seckillgate/seckillgate/internal/faultproxy"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -186,4 +190,33 @@ func TestDeadShopHoldsUpNothing(t *testing.T) {
 	if out := mustCommand(t, "outbox", "list", "--config", d.config); strings.Contains(out, "webhook") || !strings.Contains(out, "results") {
 		t.Errorf("outbox list:\n%s", out)
 	}
+}
+
+// TestMySQLGoesAwayAfterTheChecks: between the start-up checks and the first order the worker registers who is told of it. MySQL fails
+// just then: the worker waits for it, not ready, and neither ends nor lands an order that nobody would be told of.
+func TestMySQLGoesAwayAfterTheChecks(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1).sale(100)
+	dsn, err := mysql.ParseDSN(d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := faultproxy.New(t, dsn.Addr)
+	listen := "127.0.0.1:" + itoa(testenv.FreePort(t))
+	d.edit("127.0.0.1:0", listen)
+	d.edit(dsn.Addr, p.Addr())
+	away := p.CloseBefore(func(request []byte) bool {
+		return bytes.Contains(request, []byte("FROM (SELECT 1) AS one WHERE NOT EXISTS"))
+	}, 1<<30)
+	accepted := d.accept(5)
+	w := d.start("", "run")
+	testenv.Eventually(t, time.Minute, "it has tried more than once", func() bool { return away.Fired() > 1 })
+	if n := status("http://" + listen + "/readyz"); n != http.StatusServiceUnavailable {
+		t.Errorf("readyz answers %d while MySQL is away, want 503\n%s", n, w.log)
+	}
+	away.Release()
+	d.done(time.Minute)
+	d.exact(100, accepted)
+	testenv.Eventually(t, time.Minute, "ready", func() bool { return status("http://"+listen+"/readyz") == http.StatusOK })
+	w.stop()
 }

@@ -127,12 +127,27 @@ func (o *Outbox) Add(k store.Sink, l Listener, p Pace) {
 	})
 }
 
-// Subscribe registers the listeners that were added. It comes before the first order lands, or that order is not told.
+// Subscribe registers the listeners that were added. It comes before the first order lands, or that order is not told: so it is
+// tried again until MySQL has done it, with health red meanwhile, and fails only when ctx ends.
 func (o *Outbox) Subscribe(ctx context.Context) error {
 	for _, r := range o.relays {
-		if err := o.store.Subscribe(ctx, r.sink); err != nil {
-			return err
+		for n := 0; ; n++ {
+			err := o.store.Subscribe(ctx, r.sink)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return err
+			}
+			pause := backoff(n, 100*time.Millisecond, 5*time.Second)
+			o.health.Set(healthName, err)
+			r.log.Warn("a listener cannot be registered, and no order lands before it is: trying again", zap.Duration("pause", pause), zap.Error(err))
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
 		}
+		o.health.Set(healthName, nil)
 	}
 	return nil
 }
@@ -174,6 +189,9 @@ func (o *Outbox) Put(order.Result) {
 	}
 }
 
+// healthName is the condition that this package owns.
+const healthName = "outbox"
+
 // watchEvery is the time between two looks at the backlog.
 const watchEvery = 5 * time.Second
 
@@ -181,7 +199,7 @@ const watchEvery = 5 * time.Second
 // gives up what nobody could be told of.
 func (o *Outbox) watch(ctx context.Context) {
 	for {
-		o.health.Set("outbox", o.look(ctx))
+		o.health.Set(healthName, o.look(ctx))
 		t := time.NewTimer(watchEvery)
 		select {
 		case <-t.C:
