@@ -216,6 +216,7 @@ func TestParseErrors(t *testing.T) {
 		"global, bad prefix":         {option("prefix seckill/"), `prefix "seckill/" is not a path such as /seckill`},
 		"global, bad duration":       {option("request_timeout fast"), `"fast" is not a duration`},
 		"global, duration too short": {option("request_timeout 1us"), "too short"},
+		"global, bad db":             {"{\nseckill {\nredis a:1 {\ndb -1\n}\n}\n}\n", `"-1" is not a number from 0 on`},
 		"global, bad number":         {option("max_batch 0"), `"0" is not a positive number`},
 
 		"rate, nothing":      {site1("seckill_rate_limit"), "want an algorithm and a rate"},

@@ -130,7 +130,7 @@ func (r *Redis) unmarshal(d *caddyfile.Dispenser) error {
 		case "cluster":
 			return true, o.flag(&r.Cluster)
 		case "db":
-			return true, o.count(&r.DB)
+			return true, o.orNone(&r.DB)
 		case "username":
 			return true, o.text(&r.Username)
 		case "password":
@@ -146,7 +146,7 @@ func (r *Redis) unmarshal(d *caddyfile.Dispenser) error {
 		case "pool_size":
 			return true, o.count(&r.PoolSize)
 		case "min_idle":
-			return true, o.count(&r.MinIdle)
+			return true, o.orNone(&r.MinIdle)
 		case "dial_timeout":
 			return true, o.duration(&r.DialTimeout)
 		case "read_timeout":

@@ -125,6 +125,20 @@ func (o *options) count(into *int) error {
 	return nil
 }
 
+// orNone reads a number of which 0 is one too.
+func (o *options) orNone(into *int) error {
+	var s string
+	if err := o.text(&s); err != nil {
+		return err
+	}
+	v, err := strconv.Atoi(s)
+	if err != nil || v < 0 {
+		return o.d.Errf("%q is not a number from 0 on", s)
+	}
+	*into = v
+	return nil
+}
+
 func (o *options) size(into *int64) error {
 	var s string
 	if err := o.text(&s); err != nil {

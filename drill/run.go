@@ -94,6 +94,13 @@ Only play against a deployment that is yours: the orders are real.`,
 }
 
 func (f *runFlags) run(ctx context.Context, out, progress io.Writer) (err error) {
+	for flag, zero := range map[string]bool{
+		"concurrency 0": f.cfg.Concurrency == 0, "max-in-flight 0": f.cfg.MaxInFlight == 0, "timeout 0s": f.cfg.Timeout == 0,
+	} {
+		if zero {
+			return fmt.Errorf("--%s: want more than 0, or leave the flag out for its default", flag)
+		}
+	}
 	c, err := newCrowd(f.user, f.headers, f.users, f.keyFile, f.claim, f.life)
 	if err != nil {
 		return err

@@ -134,14 +134,17 @@ func TestRunListsRefusalsByReason(t *testing.T) {
 func TestWrongFlagsNameTheRemedy(t *testing.T) {
 	base := []string{"run", "--target", "http://127.0.0.1:1", "--activity", "1", "--requests", "1"}
 	for want, args := range map[string][]string{
-		"want {n} in it":                {"--user", "anna"},
-		"give --jwt-key-file":           {"--header", "Cookie: s={jwt}"},
-		"give --users":                  {"--header", "Cookie: s={token}"},
-		`want "Name: value"`:            {"--header", "Cookie"},
-		"a range such as 1-3":           {"--quantity", "3-1"},
-		"no such file":                  {"--users", "/nowhere/users"},
-		"want none below zero":          {"--rate", "-1"},
-		`unknown command "surplus" for`: {"surplus"},
+		"want {n} in it":             {"--user", "anna"},
+		"give --jwt-key-file":        {"--header", "Cookie: s={jwt}"},
+		"give --users":               {"--header", "Cookie: s={token}"},
+		`want "Name: value"`:         {"--header", "Cookie"},
+		"a range such as 1-3":        {"--quantity", "3-1"},
+		"no such file":               {"--users", "/nowhere/users"},
+		"want none below zero":       {"--rate", "-1"},
+		`surplus argument "surplus"`: {"surplus"},
+		"--concurrency 0":            {"--concurrency", "0"},
+		"--max-in-flight 0":          {"--max-in-flight", "0"},
+		"--timeout 0s":               {"--timeout", "0"},
 	} {
 		if out, err := drill(t, append(base[:len(base):len(base)], args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q; output %s", args, err, want, out)

@@ -110,6 +110,9 @@ orders of it under way. Buyers hear 503 until then.`,
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("id") && a.ID <= 0 {
+				return fmt.Errorf("--id %d: want a positive number, or leave it out for one more than the highest", a.ID)
+			}
 			if !cmd.Flags().Changed("wait") {
 				wait = s.loadTakes() + edgeWait
 			}

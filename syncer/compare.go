@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seckillgate/seckillgate/internal/cli"
 	"github.com/seckillgate/seckillgate/internal/syncer/compare"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 )
@@ -71,8 +72,8 @@ func printCompare(out io.Writer, r *compare.Report) {
 		case a.Skipped != "":
 			fmt.Fprintf(out, "activity %d: not compared: %s\n", a.ID, a.Skipped)
 		case len(a.Repairs) == 0:
-			fmt.Fprintf(out, "activity %d: equal: stock %d at version %d; %d reservations open (%d units), oldest %d ms, %d waiting for the worker\n",
-				a.ID, a.Redis.Stock, a.Redis.Version, a.Ledger, a.Pending, a.OldestMs, a.Waiting)
+			fmt.Fprintf(out, "activity %d: equal: stock %d at version %d; %s open (%s), oldest %d ms, %d waiting for the worker\n",
+				a.ID, a.Redis.Stock, a.Redis.Version, cli.Count(a.Ledger, "reservation"), cli.Count(a.Pending, "unit"), a.OldestMs, a.Waiting)
 		default:
 			fmt.Fprintf(out, "activity %d: redis has stock %d at version %d, mysql %d at %d\n", a.ID, a.Redis.Stock, a.Redis.Version, a.MySQL.Stock, a.MySQL.Version)
 		}
@@ -96,5 +97,5 @@ func printCompare(out io.Writer, r *compare.Report) {
 	for _, alarm := range r.Alarms {
 		fmt.Fprintf(out, "ALARM: %s\n", alarm)
 	}
-	fmt.Fprintf(out, "%d activities compared in %d ms, %d differences\n", len(r.Activities), r.TookMs, r.Repaired())
+	fmt.Fprintf(out, "%s compared in %d ms, %s\n", cli.Count(len(r.Activities), "activity"), r.TookMs, cli.Count(r.Repaired(), "difference"))
 }

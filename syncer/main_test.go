@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/compare"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -208,6 +210,36 @@ func TestUnknownCommand(t *testing.T) {
 		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "unknown command") || out.Len() > 0 {
 			t.Errorf("%v: %v\n%s", args, err, &out)
 		}
+	}
+}
+
+// Before anything is asked, what a person gave by mistake is refused.
+func TestMistakesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"activity", "create", "--id", "0", "--item", "1", "--ends", "+1h"}, "--id 0: want a positive number"},
+		{[]string{"activity", "list", "foo"}, `surplus argument "foo": seckill-syncer activity list takes none`},
+		{[]string{"run"}, "SECKILL_END_GRACE: end_grace: 0 is no value of it: leave the key out for the default, 10m0s"},
+	} {
+		if strings.HasPrefix(c.want, "SECKILL_") {
+			t.Setenv("SECKILL_END_GRACE", "0s")
+		}
+		root := newRoot()
+		root.SetOut(io.Discard)
+		root.SetArgs(append(c.args, "--config", "seckill-syncer.yaml"))
+		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestComparisonOfOne(t *testing.T) {
+	var out bytes.Buffer
+	printCompare(&out, &compare.Report{TookMs: 5, Activities: []compare.Activity{{ID: 7, Ledger: 1, Pending: 1}}})
+	if got := out.String(); !strings.Contains(got, "1 reservation open (1 unit)") || !strings.Contains(got, "1 activity compared in 5 ms, 0 differences\n") {
+		t.Error(got)
 	}
 }
 

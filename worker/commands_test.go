@@ -460,6 +460,47 @@ func TestParseSince(t *testing.T) {
 	}
 }
 
+// TestZeroIsRefusedWhereItIsNoValue: 0 does not quietly become the default. Where 0 is a value it is taken as one.
+func TestZeroIsRefusedWhereItIsNoValue(t *testing.T) {
+	for name, want := range map[string]string{
+		"SECKILL_LANDING_STOCK_TRIES": "landing.stock_tries: 0 is no value of it: leave the key out for the default, 1,",
+		"SECKILL_LANDING_MAX_WAIT":    "landing.max_wait: 0 is no value of it: leave the key out for the default, 1ms,",
+		"SECKILL_UNPAID_BATCH":        "unpaid.batch: 0",
+		"SECKILL_OUTBOX_KEEP":         "outbox.keep: 0",
+		"SECKILL_MYSQL_MAX_CONNS":     "mysql.max_conns: 0",
+		"SECKILL_REDIS_POOL_SIZE":     "redis.pool_size: 0",
+		"SECKILL_UNPAID_WINDOW":       "",
+		"SECKILL_REDIS_DB":            "",
+		"SECKILL_REDIS_MIN_IDLE":      "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "0")
+			if strings.HasSuffix(name, "_WAIT") || strings.HasSuffix(name, "_KEEP") || strings.HasSuffix(name, "_WINDOW") {
+				t.Setenv(name, "0s")
+			}
+			_, err := loadSettings("seckill-worker.yaml", needRedis, needKafka, needMySQL)
+			if want == "" && err != nil || want != "" && (!errors.Is(err, errRefused) || !strings.Contains(err.Error(), name+": "+want)) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
+	for flag, want := range map[string]string{"--partitions": "--partitions 0: want at least 1", "--replication": "--replication 0: want at least 1"} {
+		if _, err := command(t, "migrate", "--create-topics", flag, "0", "--config", "seckill-worker.yaml"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("migrate %s 0: %v", flag, err)
+		}
+	}
+}
+
+// TestSurplusArgument: a command that takes none says so, and does not call the argument a command.
+func TestSurplusArgument(t *testing.T) {
+	for _, args := range [][]string{{"outbox", "list", "foo"}, {"dlq", "list", "foo"}, {"config", "check", "foo"}, {"run", "foo"}} {
+		want := fmt.Sprintf(`surplus argument "foo": seckill-worker %s takes none`, strings.Join(args[:len(args)-1], " "))
+		if _, err := command(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
 // A name that does not exist is an error, not a page of help.
 func TestUnknownCommand(t *testing.T) {
 	for _, args := range [][]string{{"foo"}, {"dlq", "lst"}, {"config", "chek", "--offline"}} {

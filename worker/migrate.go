@@ -31,6 +31,11 @@ changed, only compared with what they should be.`,
   seckill-worker migrate --create-topics --partitions 24 --replication 3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			for flag, n := range map[string]int32{"partitions": topics.Partitions, "replication": int32(topics.Replication)} {
+				if n < 1 && cmd.Flags().Changed(flag) {
+					return fmt.Errorf("--%s %d: want at least 1, or leave the flag out for its default", flag, n)
+				}
+			}
 			need := []system{needMySQL}
 			if topics.Create {
 				need = append(need, needKafka)

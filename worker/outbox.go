@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seckillgate/seckillgate/internal/cli"
 	"github.com/seckillgate/seckillgate/internal/store"
 )
 
@@ -84,7 +85,7 @@ func newOutboxForget(load loader) *cobra.Command {
 			return withStore(cmd, load, func(st *store.Store) error {
 				n, err := st.Unsubscribe(cmd.Context(), k)
 				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer told; %d outcomes that waited for it are dropped\n", k, n)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer told; dropped what waited for it: %s\n", k, cli.Count(n, "outcome"))
 					fmt.Fprintln(cmd.OutOrStdout(), "a worker that is configured to tell it registers it again when it starts")
 				}
 				return err

@@ -9,9 +9,10 @@ import (
 )
 
 // Strict makes every command of a tree that only groups others refuse a name that it does not know. Left to itself cobra
-// shows the help and reports success, which a script takes for a change that was made.
+// shows the help and reports success, which a script takes for a change that was made. Commands that take no arguments say so.
 func Strict(root *cobra.Command) {
 	if !root.HasSubCommands() {
+		root.Args = noSurplus(root.Args)
 		return
 	}
 	if !root.Runnable() {
@@ -29,6 +30,31 @@ func Strict(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		Strict(cmd)
 	}
+}
+
+// noSurplus has a command that takes no arguments say so: cobra takes the first one for the name of a command that is missing.
+func noSurplus(takes cobra.PositionalArgs) cobra.PositionalArgs {
+	if takes == nil {
+		return nil
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		err := takes(cmd, args)
+		if err != nil && len(args) > 0 && takes(cmd, nil) == nil && takes(cmd, args[:1]) != nil {
+			return fmt.Errorf("surplus argument %q: %s takes none (--help shows what it takes)", args[0], cmd.CommandPath())
+		}
+		return err
+	}
+}
+
+// Count is a number of things for people: 1 activity, 2 activities.
+func Count[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // known accepts no argument: one is a subcommand that does not exist.

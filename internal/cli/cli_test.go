@@ -38,6 +38,7 @@ func TestUnknownCommand(t *testing.T) {
 		"activity crate --item 42": `unknown command "crate"`,
 		"activity --item 42":       "unknown flag",
 		"activity create --itme 4": "unknown flag",
+		"activity create foo":      `surplus argument "foo": gate activity create takes none`,
 	} {
 		if _, ran, err := run(strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) || ran {
 			t.Errorf("%s: %v, ran %v; want %s", line, err, ran, want)
@@ -52,6 +53,39 @@ func TestKnownCommand(t *testing.T) {
 	for _, line := range []string{"", "activity", "activity --help"} {
 		if out, _, err := run(strings.Fields(line)...); err != nil || !strings.Contains(out, "create") && !strings.Contains(out, "activity") {
 			t.Errorf("%q: %v\n%s", line, err, out)
+		}
+	}
+}
+
+// Commands with arguments keep cobra's word on them.
+func TestArguments(t *testing.T) {
+	for _, c := range []struct {
+		takes cobra.PositionalArgs
+		args  []string
+		want  string
+	}{
+		{cobra.ExactArgs(1), []string{"a", "b"}, "accepts 1 arg(s), received 2"},
+		{cobra.MaximumNArgs(1), []string{"a", "b"}, "accepts at most 1 arg(s), received 2"},
+		{cobra.MinimumNArgs(1), nil, "requires at least 1 arg(s)"},
+		{cobra.NoArgs, nil, ""},
+		{nil, []string{"a", "b"}, ""},
+	} {
+		cmd := &cobra.Command{Use: "gate", Args: c.takes, RunE: func(*cobra.Command, []string) error { return nil }, SilenceUsage: true, SilenceErrors: true}
+		Strict(cmd)
+		cmd.SetArgs(append([]string{}, c.args...))
+		if err := cmd.Execute(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 activities": Count(0, "activity"), "1 activity": Count(1, "activity"), "2 activities": Count(2, "activity"),
+		"1 outcome": Count(int64(1), "outcome"), "5 outcomes": Count(int64(5), "outcome"),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

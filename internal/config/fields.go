@@ -86,6 +86,10 @@ func isScalar(t reflect.Type) bool {
 	}
 }
 
+func isNumber(k reflect.Kind) bool {
+	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
+}
+
 // parse fills a scalar.
 func parse(text string, into reflect.Value) error {
 	if into.Kind() == reflect.Pointer {

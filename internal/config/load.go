@@ -18,7 +18,8 @@ const EnvPrefix = "SECKILL_"
 // Load fills `into`, a pointer to a struct with yaml tags that already holds the defaults. It reads the YAML file at path, if path
 // is not empty, refusing keys that the struct does not have; then the environment, where the key redis.addrs is
 // SECKILL_REDIS_ADDRS, lists are separated by commas, durations read like 5s, and an empty variable counts as none. Then it
-// calls SetDefaults(), and after that Validate() error, wherever the struct and its nested structs have them, inner ones first.
+// calls SetDefaults(), and after that Validate() error, wherever the struct and its nested structs have them, inner ones first. A
+// number that was given as 0 and that SetDefaults replaces is refused.
 //
 // Errors name the key, its value and the file and line or the variable that it came from. A message of Validate should begin
 // with its key, as in "brokers: none given", so that its origin can be found.
@@ -40,7 +41,11 @@ func Load(path string, into any) error {
 	if err := l.environment(v.Elem()); err != nil {
 		return err
 	}
+	zeros := l.zeros(v.Elem())
 	setDefaults(v.Elem())
+	if err := l.replaced(v.Elem(), zeros); err != nil {
+		return err
+	}
 	return l.validate(v.Elem(), "")
 }
 
@@ -166,6 +171,29 @@ func join(key, name string) string {
 		return name
 	}
 	return key + "." + name
+}
+
+// zeros are the keys that somebody gave the number 0, or a duration of it.
+func (l *loader) zeros(v reflect.Value) map[string]bool {
+	found := map[string]bool{}
+	_ = l.walk(v, "", func(key string, v reflect.Value) error {
+		if l.origin[key] != "" && isNumber(v.Kind()) && v.IsZero() {
+			found[key] = true
+		}
+		return nil
+	})
+	return found
+}
+
+// replaced refuses a zero that a default has taken the place of: whoever wrote it meant something else, none or no limit perhaps. A
+// key that was left out is what means the default.
+func (l *loader) replaced(v reflect.Value, zeros map[string]bool) error {
+	return l.walk(v, "", func(key string, v reflect.Value) error {
+		if !zeros[key] || v.IsZero() {
+			return nil
+		}
+		return fmt.Errorf("%s: %s: 0 is no value of it: leave the key out for the default, %v, or give another value", l.origin[key], key, v.Interface())
+	})
 }
 
 func setDefaults(v reflect.Value) {

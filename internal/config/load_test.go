@@ -119,6 +119,15 @@ func TestLoadFromEnvironmentAlone(t *testing.T) {
 	}
 }
 
+// A zero that stays what it is has been given for good, and so has one that something else replaces.
+func TestZeroIsAValue(t *testing.T) {
+	t.Setenv("SECKILL_REDIS_POOL_SIZE", "3")
+	got := settings{Ratio: 0.5}
+	if err := Load(write(t, "redis: {addrs: [a], timeout: 0s, pool_size: 0}\nratio: 0\n"), &got); err != nil || got.Ratio != 0 || got.Redis.Pool != 3 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestErrorsNameOriginKeyValueAndRemedy(t *testing.T) {
 	for _, c := range []struct{ yaml, env, want string }{
 		{"redis:\n  addr: [a]\n", "", `test.yaml:2: unknown key "addr" in redis: want one of addrs, password, timeout, pool_size`},
@@ -136,6 +145,8 @@ func TestErrorsNameOriginKeyValueAndRemedy(t *testing.T) {
 		{"debug: true\n", "", `redis.addrs: none given: list at least one host:port (it is set nowhere; its variable is SECKILL_REDIS_ADDRS)`},
 		{"redis:\n  addrs: [a]\n  pool_size: -1\n", "", `test.yaml:3: redis.pool_size: -1 is negative: use at least 1`},
 		{"redis:\n  addrs: [a]\n", "SECKILL_REDIS_POOL_SIZE=-2", `SECKILL_REDIS_POOL_SIZE: redis.pool_size: -2 is negative`},
+		{"redis:\n  addrs: [a]\n  pool_size: 0\n", "", `test.yaml:3: redis.pool_size: 0 is no value of it: leave the key out for the default, 10, or give another value`},
+		{"redis:\n  addrs: [a]\n  pool_size: 5\n", "SECKILL_REDIS_POOL_SIZE=0", `SECKILL_REDIS_POOL_SIZE: redis.pool_size: 0 is no value of it`},
 		{"", "SECKILL_REDIS_TIMEOUT=5", `SECKILL_REDIS_TIMEOUT: redis.timeout: "5" is not a duration`},
 		{"", "SECKILL_NUMBERS=1,x", `SECKILL_NUMBERS: numbers: "x" is not a whole number`},
 	} {
