@@ -74,6 +74,10 @@ chaos: build ## a sale while everything is killed, paused and cut at random; CHA
 chaos-mutations: ## show that a short chaos run notices when a protection is taken out of the product
 	@scripts/chaos.sh mutations
 
+.PHONY: soak
+soak: build ## sales at a steady rate for SOAK_MINUTES (default 30): does every process stay as it was?
+	@scripts/chaos.sh soak
+
 .PHONY: demo
 demo: ## a whole sale with a sample shop, without root or containers; DEMO_EXIT=1 ends after the verdict
 	@[[ -x .demo/bin/demo ]] || echo 'building the demo; on a fresh clone this and what follows take some minutes'

@@ -11,6 +11,11 @@
 #   CHAOS_BIN      folder of the programs (default bin/)
 #
 # scripts/chaos.sh mutations: takes one protection after the other out of the product and shows that a short run notices.
+# scripts/chaos.sh soak: one sale after the other at a steady rate, without faults, and whether every process stays as it was.
+#
+#   SOAK_MINUTES   default 30
+#   SOAK_RATE      orders a second (default 100); a quarter more buyers come than there is stock for
+#   SOAK_REPORT    document that gets the table between its markers, and soak.svg beside it
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") or later"
@@ -18,7 +23,8 @@ have go || fail "go is missing: install Go $(sed -n 's/^go //p' "$root/go.mod") 
 # A path from the caller's folder; the test runs in its own.
 absolute() { case $1 in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$root" "$1" ;; esac; }
 CHAOS_BIN=$(absolute "${CHAOS_BIN:-bin}") CHAOS_REPORT=$(absolute "${CHAOS_REPORT:-}") CHAOS_LOGS=$(absolute "${CHAOS_LOGS:-.chaos}")
-export CHAOS_BIN CHAOS_REPORT CHAOS_LOGS
+SOAK_REPORT=$(absolute "${SOAK_REPORT:-}")
+export SOAK_REPORT CHAOS_BIN CHAOS_REPORT CHAOS_LOGS
 cd "$root"
 case ${1:-} in
 '')
@@ -29,5 +35,9 @@ mutations)
 	export CHAOS_SEED=${CHAOS_SEED:-1} CHAOS_MINUTES=${CHAOS_MINUTES:-1.5} CHAOS_BUYERS=${CHAOS_BUYERS:-9000}
 	exec go test -tags chaos -count=1 -timeout 90m -run '^TestMutations$' -v ./internal/chaos
 	;;
-*) fail "usage: chaos.sh [mutations]" ;;
+soak)
+	minutes=${SOAK_MINUTES:-30}
+	exec go test -tags chaos -count=1 -timeout "$((${minutes%.*} + 15))m" -run '^TestSoak$' -v ./internal/chaos
+	;;
+*) fail "usage: chaos.sh [mutations|soak]" ;;
 esac

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -20,12 +21,14 @@ type Attempt struct {
 type Book struct {
 	mu       sync.Mutex
 	attempts []Attempt
+	place    map[string]int   // of the first attempt that was promised the order
+	heard    int              // times that somebody was told of an order afterwards
 	open     map[string]int64 // acknowledged orders (queued) that have not been seen in MySQL yet: units
 	strange  []string         // answers that no buyer may hear in this sale
 }
 
 // NewBook makes an empty one.
-func NewBook() *Book { return &Book{open: map[string]int64{}} }
+func NewBook() *Book { return &Book{open: map[string]int64{}, place: map[string]int{}} }
 
 // fitting are the refusals that a sale which goes on all the time may give.
 var fitting = []string{"sold_out", "already_ordered", "unavailable", "too_frequent", "rate_limited"}
@@ -37,6 +40,9 @@ func (b *Book) Write(a *Attempt) {
 	b.attempts = append(b.attempts, *a)
 	switch {
 	case a.Accepted():
+		if _, known := b.place[a.OrderID]; !known {
+			b.place[a.OrderID] = len(b.attempts) - 1
+		}
 		if a.Answer == order.Queued.Word() {
 			b.open[a.OrderID] = a.Quantity
 		}
@@ -45,6 +51,45 @@ func (b *Book) Write(a *Attempt) {
 	case a.HTTP >= http.StatusInternalServerError && a.Answer == told.Unknown:
 		b.strange = append(b.strange, a.Cause+" to "+a.User)
 	}
+}
+
+// Hear notes what the buyer was told who asked after an accepted order: the last final word is compared with MySQL in the end.
+// Where Kafka has the order nobody may say that there is none, and who was told that it failed must not hear otherwise later.
+func (b *Book) Hear(a *Attempt, status int, word string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.heard++
+	rec := &b.attempts[b.place[a.OrderID]].Record
+	switch {
+	case status == http.StatusNotFound && a.Answer == order.Queued.Word():
+		b.strange = append(b.strange, "I4: not_found for "+a.OrderID+", which was queued, to "+a.User)
+	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
+		b.strange = append(b.strange, fmt.Sprintf("http %d for %s to %s", status, a.OrderID, a.User))
+	case status != http.StatusOK, word == order.Queued.Word(), word == order.Processing.Word():
+	case rec.Final == order.Failed.Word() && word != rec.Final:
+		b.strange = append(b.strange, fmt.Sprintf("I4: %s for %s, which had failed, to %s", word, a.OrderID, a.User))
+	default:
+		rec.Final = word
+	}
+}
+
+// Heard is how many answers came to those who asked after their orders.
+func (b *Book) Heard() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.heard
+}
+
+// Took gives how long the attempts from the n-th on took that were answered, and the number of the next.
+func (b *Book) Took(n int) (took []time.Duration, next int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.attempts[n:] {
+		if a := &b.attempts[n+i]; a.Answer != told.Unknown {
+			took = append(took, a.Ended.Sub(a.Began))
+		}
+	}
+	return took, len(b.attempts)
 }
 
 // Strange gives the answers that nobody may hear, such as not_found in the middle of the sale.

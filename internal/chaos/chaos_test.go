@@ -71,6 +71,20 @@ func (r *run) say(format string, args ...any) {
 	fmt.Printf("%7.1fs  %s\n", at.Seconds(), fmt.Sprintf(format, args...))
 }
 
+// positive is a number of the environment.
+func positive(t *testing.T, name string, or float64) float64 {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		return or
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || n <= 0 {
+		t.Fatalf("%s=%q: want a positive number", name, v)
+	}
+	return n
+}
+
 // set is what the environment asks for.
 type set struct {
 	setup   Setup
@@ -86,17 +100,7 @@ type set struct {
 
 func settings(t *testing.T) set {
 	t.Helper()
-	number := func(name string, or float64) float64 {
-		v := os.Getenv(name)
-		if v == "" {
-			return or
-		}
-		n, err := strconv.ParseFloat(v, 64)
-		if err != nil || n <= 0 {
-			t.Fatalf("%s=%q: want a positive number", name, v)
-		}
-		return n
-	}
+	number := func(name string, or float64) float64 { return positive(t, name, or) }
 	var random [4]byte
 	_, _ = rand.Read(random[:])
 	c := set{
@@ -150,7 +154,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.notes.Close() })
-	r.stack = newStack(t, c.setup, c.bin)
+	r.stack = newStack(t, c.setup, c.bin, "")
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -206,7 +210,7 @@ func (r *run) play(first, units int64) {
 	buyers.Wait()
 	still()
 	others.Wait()
-	r.say("the sale is over: %v", r.book.Count())
+	r.say("the sale is over: %v; %d answers to those who asked after their orders", r.book.Count(), r.book.Heard())
 	r.alive()
 }
 
@@ -290,6 +294,9 @@ func (r *run) observe(ctx context.Context) {
 		r.samples++
 		if s.Selling() {
 			r.selling++
+		}
+		if r.hasty && len(r.book.Strange()) > 0 { // the judge says which
+			r.alarmed.Store(true)
 		}
 		broken := s.Broken()
 		if text := s.Amnesia(before, r.book); text != "" {
@@ -477,7 +484,7 @@ func (r *run) statuses() {
 	var wrong []string
 	asked := 0
 	var askers sync.WaitGroup
-	for n := range 64 {
+	for n := range 16 {
 		askers.Go(func() {
 			for j := range jobs {
 				// An id that was derived from an Idempotency-Key carries no time, so for some seconds a gateway that is asked for

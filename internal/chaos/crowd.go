@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +20,8 @@ import (
 )
 
 // Crowd is the buyers of a run. Each comes at its time, asks either gateway, and asks again when it was refused for the
-// moment or heard nothing, as people do. Half of them send an Idempotency-Key; some click twice.
+// moment or heard nothing, as people do. Half of them send an Idempotency-Key; some click twice. Who was promised an order
+// asks what has become of it: now and again, waiting for news, or as a stream, which some leave early.
 type Crowd struct {
 	Gateways []string // base URLs
 	Activity int64
@@ -106,6 +109,10 @@ func (c *Crowd) come(ctx, patience context.Context, n int, r *rand.Rand) {
 	}
 	for try := range tries {
 		a := c.Buy(ctx, r.IntN(len(c.Gateways)), user, quantity, key)
+		if a.Accepted() {
+			c.follow(patience, a, r)
+			return
+		}
 		switch a.Answer {
 		case "sold_out":
 			if r.IntN(3) > 0 {
@@ -194,6 +201,67 @@ func (c *Crowd) Status(ctx context.Context, gateway int, user, id string) (word 
 	req.Header.Set("X-User", user)
 	status, a, err := c.do(req)
 	return a.Status, status, err
+}
+
+// followed is how long a buyer looks after an order at most.
+const followed = 8 * time.Second
+
+// follow is a buyer who asks after an order, by any gateway.
+func (c *Crowd) follow(patience context.Context, a *Attempt, r *rand.Rand) {
+	ctx, cancel := context.WithTimeout(patience, followed)
+	defer cancel()
+	switch r.IntN(4) {
+	case 0: // believes what was said
+	case 1:
+		for range 3 {
+			c.ask(ctx, r.IntN(len(c.Gateways)), a, "")
+			if !pause(ctx, 200*time.Millisecond+time.Duration(r.Int64N(int64(2*time.Second)))) {
+				return
+			}
+		}
+	case 2:
+		c.ask(ctx, r.IntN(len(c.Gateways)), a, "?wait=5s")
+	default:
+		if r.IntN(3) == 0 {
+			var leave context.CancelFunc
+			ctx, leave = context.WithTimeout(ctx, time.Duration(r.Int64N(int64(time.Second))))
+			defer leave()
+		}
+		c.stream(ctx, r.IntN(len(c.Gateways)), a)
+	}
+}
+
+// ask asks once after an order.
+func (c *Crowd) ask(ctx context.Context, gateway int, a *Attempt, query string) {
+	if word, status, err := c.Status(ctx, gateway, a.User, a.OrderID+query); err == nil {
+		c.Book.Hear(a, status, word)
+	}
+}
+
+// stream hears of an order until it is final, or ctx or the stream ends.
+func (c *Crowd) stream(ctx context.Context, gateway int, a *Attempt) {
+	url := fmt.Sprintf("%s/seckill/%d/orders/%s", c.Gateways[gateway], c.Activity, a.OrderID)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return
+	}
+	req.Header.Set("X-User", a.User)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		c.Book.Hear(a, resp.StatusCode, "")
+		return
+	}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		var event answer
+		if data, is := strings.CutPrefix(lines.Text(), "data: "); is && json.Unmarshal([]byte(data), &event) == nil {
+			c.Book.Hear(a, resp.StatusCode, event.Status)
+		}
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

@@ -158,3 +158,8 @@ func TestInsertKeepsTheRestOfTheDocument(t *testing.T) {
 		t.Error("a document without the markers is written to")
 	}
 }
+
+// promised is an attempt of buyer u that was answered with an order.
+func promised(id, answer string) *Attempt {
+	return &Attempt{Record: told.Record{User: "u", HTTP: 202, Answer: answer, OrderID: id, Quantity: 1}}
+}

@@ -30,8 +30,8 @@ const shopTimeout = 5 * time.Second
 // Open makes the shop's own table and notes what is on sale at the start.
 func (s *Shop) Open(ctx context.Context, units int64) error {
 	for _, q := range []string{
-		"CREATE TABLE chaos_units (id BIGINT AUTO_INCREMENT PRIMARY KEY, delta BIGINT NOT NULL)",
-		fmt.Sprintf("INSERT INTO chaos_units (delta) VALUES (%d)", units),
+		"CREATE TABLE IF NOT EXISTS chaos_units (id BIGINT AUTO_INCREMENT PRIMARY KEY, item_id BIGINT NOT NULL, delta BIGINT NOT NULL, KEY (item_id))",
+		fmt.Sprintf("INSERT INTO chaos_units (item_id, delta) VALUES (%d, %d)", s.Item, units),
 	} {
 		if _, err := s.DB.ExecContext(ctx, q); err != nil {
 			return fmt.Errorf("%s: %w", q, err)
@@ -42,7 +42,7 @@ func (s *Shop) Open(ctx context.Context, units int64) error {
 
 // Units is what was put on sale in all, by now.
 func (s *Shop) Units(ctx context.Context) (n int64, err error) {
-	err = s.DB.QueryRowContext(ctx, "SELECT SUM(delta) FROM chaos_units").Scan(&n)
+	err = s.DB.QueryRowContext(ctx, "SELECT SUM(delta) FROM chaos_units WHERE item_id = ?", s.Item).Scan(&n)
 	return n, err
 }
 
@@ -59,7 +59,7 @@ func (s *Shop) Change(ctx context.Context, delta int64) error {
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
 			return errors.Join(errTooFew, err)
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO chaos_units (delta) VALUES (?)", delta); err != nil || delta > 0 {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO chaos_units (item_id, delta) VALUES (?, ?)", s.Item, delta); err != nil || delta > 0 {
 			return err
 		}
 		t := taken{units: -delta}

@@ -50,6 +50,8 @@ type stack struct {
 	variant  int            // of the gateways' configuration, which a reload changes
 
 	activity, item int64
+	ends           time.Duration // of a sale, after it was made
+	more           string        // of the syncers' configuration
 	ledger         *ledger.Ledger
 	store          *store.Store
 	db             *sql.DB
@@ -67,11 +69,12 @@ lease_ttl: 3s
 
 const tool = "tool"
 
-func newStack(t *testing.T, setup Setup, bin string) *stack {
+func newStack(t *testing.T, setup Setup, bin, more string) *stack {
 	t.Helper()
 	s := &stack{
 		T: t, setup: setup, dir: t.TempDir(), bin: bin, links: map[string][]*faultproxy.Proxy{},
 		programs: map[string]*testenv.Program{}, admins: map[string]int{}, activity: 1001, item: 42,
+		ends: 6 * time.Hour, more: more,
 	}
 	var up sync.WaitGroup
 	up.Go(func() { s.mysql = testenv.StartMySQL(t) })
@@ -208,7 +211,7 @@ http: {listen: "127.0.0.1:%d"}
 accept: [replication, min_insync_replicas]
 `, strings.Join(s.redisConfig(p).Addrs, `", "`), s.redisConfig(p).Sentinel, strings.Join(s.through(p, "kafka"), `", "`), s.dsn(p), testenv.FreePort(s))
 		if !strings.HasPrefix(p, "worker") {
-			text += timings
+			text += timings + s.more
 		}
 		s.write(p+".yaml", text)
 	}
@@ -236,6 +239,7 @@ func (s *stack) caddyfile(gateway string) {
 	}
 	s.write(gateway+".caddyfile", fmt.Sprintf(`{
 	admin 127.0.0.1:%d
+	metrics
 	log {
 		level INFO
 		format console
@@ -380,7 +384,7 @@ func fetch(url string) error {
 func (s *stack) sell(units int64) {
 	s.Helper()
 	s.command("seckill-syncer", "activity", "create", "--id", fmt.Sprint(s.activity), "--item", fmt.Sprint(s.item), "--title", "chaos",
-		"--starts", "now", "--ends", "+6h", "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "60s")
+		"--starts", "now", "--ends", "+"+s.ends.String(), "--max-per-user", "3", "--stock", fmt.Sprint(units), "--wait", "60s")
 	for _, site := range s.sites {
 		url := fmt.Sprintf("%s/seckill/%d", site, s.activity)
 		testenv.Eventually(s, time.Minute, "the sale is open at "+site, func() bool {

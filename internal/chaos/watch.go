@@ -127,7 +127,7 @@ func (w *Watch) mysql(ctx context.Context, s *Sample) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := tx.QueryRowContext(ctx, "SELECT SUM(delta) FROM chaos_units").Scan(&s.Units); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT SUM(delta) FROM chaos_units WHERE item_id = ?", w.Shop.Item).Scan(&s.Units); err != nil {
 		return err
 	}
 	return tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(quantity), 0) FROM orders WHERE activity_id = ? AND live = 1",
