@@ -491,6 +491,17 @@ func TestZeroIsRefusedWhereItIsNoValue(t *testing.T) {
 	}
 }
 
+// TestCollectorThatIsNone: neither a start nor config check takes any text for the address of a collector.
+func TestCollectorThatIsNone(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "foo")
+	for _, args := range [][]string{{"run"}, {"config", "check", "--offline"}} {
+		_, err := command(t, append(args, "--config", "seckill-worker.yaml")...)
+		if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), `OTEL_EXPORTER_OTLP_ENDPOINT: "foo"`) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
 // TestSurplusArgument: a command that takes none says so, and does not call the argument a command.
 func TestSurplusArgument(t *testing.T) {
 	for _, args := range [][]string{{"outbox", "list", "foo"}, {"dlq", "list", "foo"}, {"config", "check", "foo"}, {"run", "foo"}} {

@@ -48,6 +48,9 @@ start now.`,
 				fmt.Fprintf(out, "warning environment variable %s is not a key of the worker and is ignored\n", name)
 			}
 			s.explain(out)
+			if err := tracing.Check(); err != nil {
+				return fmt.Errorf("%w: %w", errRefused, err)
+			}
 			if offline {
 				return nil
 			}
