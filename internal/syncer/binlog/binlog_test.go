@@ -104,6 +104,20 @@ func TestPosition(t *testing.T) {
 	}
 }
 
+// A position says nothing of a file that it does not know.
+func TestPositionForPeople(t *testing.T) {
+	for want, p := range map[string]Position{
+		"none":                     {Flavor: "mysql"},
+		"0-1-100 (bin.000002:400)": {Flavor: "mariadb", GTID: "0-1-100", File: "bin.000002", Offset: 400},
+		"0-1-100":                  {Flavor: "mariadb", GTID: "0-1-100"},
+		"bin.000002:400":           {Flavor: "mysql", File: "bin.000002", Offset: 400},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%+v is %q, want %q", p, got, want)
+		}
+	}
+}
+
 func TestReached(t *testing.T) {
 	const uuid = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
 	for _, c := range []struct {

@@ -33,6 +33,8 @@ type handler struct {
 	tx               *Transaction
 	started          func() // tells, once, that the server accepted the position
 	committedMs      int64
+	file             string // the place of gtid in the log of this server; "" while that is not known
+	offset           uint32
 	fatal            atomic.Pointer[error]
 }
 
@@ -167,11 +169,13 @@ func (h *handler) OnPosSynced(header *replication.EventHeader, pos mysql.Positio
 	if set != nil && !set.IsEmpty() {
 		h.gtid = set
 	}
+	// What has no time is not in the log: a stream that begins by GTID is told the head of the file in which the server looks for it.
 	if header.Timestamp > 0 {
 		h.committedMs = int64(header.Timestamp) * 1000
+		h.file, h.offset = pos.Name, pos.Pos
 	}
 	h.sink.Synced(Position{
-		Flavor: h.flavor, File: pos.Name, Offset: pos.Pos, Server: h.identity, Schema: h.schema, GTID: h.gtid.String(),
+		Flavor: h.flavor, File: h.file, Offset: h.offset, Server: h.identity, Schema: h.schema, GTID: h.gtid.String(),
 		CommittedAtMs: h.committedMs,
 	})
 	return nil

@@ -14,7 +14,8 @@ type Position struct {
 	Flavor string `json:"flavor"`
 	// GTID is the set (MySQL) or position (MariaDB) of everything that has been seen. Empty where the server has none.
 	GTID string `json:"gtid,omitempty"`
-	// File and Offset say the same in the terms of one server. They start a stream only where there is no GTID.
+	// File and Offset say the same in the terms of one server. They start a stream only where there is no GTID, and are empty
+	// where they are not known.
 	File   string `json:"file,omitempty"`
 	Offset uint32 `json:"offset,omitempty"`
 	// Server names the server that File and Offset belong to.
@@ -43,6 +44,8 @@ func (p Position) String() string {
 	switch {
 	case p.IsZero():
 		return "none"
+	case p.File == "": // on another server than the one that it was noted on
+		return p.GTID
 	case p.GTID != "":
 		return fmt.Sprintf("%s (%s:%d)", p.GTID, p.File, p.Offset)
 	}

@@ -147,6 +147,9 @@ func (s *Stream) Run(ctx context.Context, from Position, sink Sink, started func
 		return err
 	}
 	h.started, h.committedMs = sync.OnceFunc(started), from.CommittedAtMs
+	if from.Server == srv.identity {
+		h.file, h.offset = from.File, from.Offset
+	}
 	return s.run(ctx, c, h, from)
 }
 

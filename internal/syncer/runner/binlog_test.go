@@ -1,12 +1,14 @@
 package runner_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -31,6 +33,65 @@ func TestSaleReachesRedisByBinlogAlone(t *testing.T) {
 		t.Fatalf("stock %d, want 10", s.Stock)
 	}
 }
+
+// TestPlaceAfterATakeover: a stream that goes on by GTID is told the head of the file first. What is kept, and shown, remains the
+// place that was noted; on another server, where nobody knows it, it is the GTID alone until something commits.
+func TestPlaceAfterATakeover(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartMySQL(t)
+	b := synctest.NewOn(t, server.DSN("shop"), synctest.Quiet)
+	a := b.Activity(10)
+	stream := b.OpenParts(b.Cfg).Stream
+	from, err := stream.Note(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from.GTID == "" {
+		t.Fatal("the server has no GTIDs: nothing is tried")
+	}
+	first := func(from binlog.Position, change bool) binlog.Position {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		places := make(places, 100)
+		ended := make(chan error, 1)
+		go func() { ended <- stream.Run(ctx, from, places, func() {}) }()
+		var got binlog.Position
+		for done := false; !done; {
+			select {
+			case got = <-places:
+				done = !change || got.GTID != from.GTID
+				if change && !done {
+					b.Restock(a, 1)
+				}
+			case err := <-ended:
+				t.Fatalf("the stream ended: %v", err)
+			}
+		}
+		cancel()
+		<-ended
+		return got
+	}
+	if got := first(from, false); got != from {
+		t.Errorf("at the start of a stream from %+v the place is %+v", from, got)
+	}
+	elsewhere := from
+	elsewhere.Server, elsewhere.File, elsewhere.Offset = "another server", "other.000007", 700
+	if got := first(elsewhere, false); got.File != "" || got.Offset != 0 || got.GTID != from.GTID {
+		t.Errorf("at the start of a stream from another server's place it is %+v, want no file", got)
+	}
+	if got := first(elsewhere, true); got.File != from.File || got.Offset <= from.Offset || got.Server != from.Server {
+		t.Errorf("after a commit the place is %+v, want one behind %s:%d", got, from.File, from.Offset)
+	}
+}
+
+// places is a sink that hears of the places alone.
+type places chan binlog.Position
+
+func (p places) Synced(at binlog.Position)                        { p <- at }
+func (p places) Apply(context.Context, *binlog.Transaction) error { return nil }
+func (p places) Sells(int64) bool                                 { return true }
+func (p places) Doubt(string, error)                              {}
 
 func TestRestockAndCancelReachRedis(t *testing.T) {
 	t.Parallel()
