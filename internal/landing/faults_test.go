@@ -340,3 +340,67 @@ func (f *forgetful) Settle(ctx context.Context, s ledger.Settlement) (ledger.Set
 	}
 	return f.Ledger.Settle(ctx, s)
 }
+
+// TestE42StockOfNull: the shop's inventory says NULL for one item. Its orders are waited for, with health red and the statement that mends
+// it, and land once it is mended; where nobody mends it they are set aside, and the other items of the partition land.
+func TestE42StockOfNull(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if _, err := e.store.DB().ExecContext(t.Context(), text, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("ALTER TABLE inventory MODIFY stock BIGINT NULL")
+	other := *e
+	other.activity, other.item = testenv.ID(), testenv.ID()
+	other.sale(100)
+	red := func(w *worker) {
+		t.Helper()
+		remedy := fmt.Sprintf("(UPDATE inventory SET stock = … WHERE item_id = %d)", e.item)
+		testenv.Eventually(t, time.Minute, "health is red with the statement that mends it", func() bool {
+			err := w.health.red(stepRows)
+			return err != nil && strings.Contains(err.Error(), remedy)
+		})
+	}
+
+	t.Log("mended in time")
+	mended, after := e.orders(5, one), other.orders(5, one)
+	e.reserve(mended...)
+	other.reserve(after...)
+	exec("UPDATE inventory SET stock = NULL WHERE item_id = ?", e.item)
+	e.publish(mended...)
+	e.publish(after...)
+	w := e.worker(Config{MissingWait: time.Hour, RetryMax: 200 * time.Millisecond}, nil, nil)
+	red(w)
+	exec("UPDATE inventory SET stock = 100 WHERE item_id = ?", e.item)
+	e.done(time.Minute)
+	if err := w.health.red(stepRows); err != nil || len(e.letters()) != 0 {
+		t.Errorf("health %v and dead letters %+v once it is mended", err, e.letters())
+	}
+	w.Stop()
+	e.settled(95)
+	other.settled(95)
+
+	t.Log("not mended")
+	lost, behind := newOrder(e.activity, e.item, "unlucky"), newOrder(other.activity, other.item, "behind")
+	e.reserve(lost)
+	other.reserve(behind)
+	exec("UPDATE inventory SET stock = NULL WHERE item_id = ?", e.item)
+	e.publish(mended[0]) // comes again, and has a row
+	e.publish(lost)
+	e.publish(behind)
+	w = e.worker(Config{MissingWait: 2 * time.Second, RetryMax: 200 * time.Millisecond}, nil, nil)
+	red(w)
+	e.done(time.Minute)
+	other.settled(94)
+	letters := e.letters()
+	if len(letters) == 0 || !strings.Contains(letters[len(letters)-1].Why, "UPDATE inventory SET stock") {
+		t.Errorf("dead letters %+v, want the order of the item without a stock, and why", letters)
+	}
+	if e.status(lost) != order.Failed || e.status(mended[0]) != order.Confirmed {
+		t.Errorf("the order is %s, and the one from before is %s; want failed and confirmed", e.status(lost), e.status(mended[0]))
+	}
+	e.reserve(newOrder(e.activity, e.item, lost.User)) // I6: that buyer may try again
+}

@@ -127,7 +127,9 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 		var bad *store.ErrRowRefused
 		switch {
 		case err == nil:
-			absent.found()
+			if landing.Version > 0 {
+				absent.found()
+			}
 			if err := l.settle(ctx, landing, part); err != nil {
 				return nil, refused, left, err
 			}
@@ -143,8 +145,9 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 		case errors.As(err, &bad):
 			refused = append(refused, refusal{todo[bad.Index], "row", err})
 			todo = append(todo[:bad.Index:bad.Index], todo[bad.Index+1:]...)
-		case errors.Is(err, store.ErrNoInventory):
-			// A shop may be replacing the row at this very moment (DELETE, then INSERT), and an activity sells the item.
+		case undecidable(err):
+			// A shop may be replacing the row at this very moment (DELETE, then INSERT), and an activity sells the item; or a person
+			// notices that its stock is no number and sets it. The other items of the partition cannot wait for that for ever.
 			more, ended := absent.again(ctx, err)
 			if ended != nil {
 				return nil, refused, left, ended
@@ -161,6 +164,11 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 		}
 	}
 	return outcomes, refused, left, nil
+}
+
+// undecidable says that the item has no row in the inventory, or one that does not say how much there is to sell.
+func undecidable(err error) bool {
+	return errors.Is(err, store.ErrNoInventory) || errors.Is(err, store.ErrNoStock)
 }
 
 // without gives the outcomes of orders that an earlier transaction of the same batch has not told already.
@@ -182,12 +190,12 @@ func without(outcomes, told []ledger.Outcome) []ledger.Outcome {
 }
 
 // transaction is one store.Land of as many messages as the item's width allows, again until MySQL has decided. Only what
-// MySQL says of one row, or of a missing inventory row, is a decision; everything else, known or not, may pass and is waited
+// MySQL says of one row, or of an inventory row that is missing or of no use, is a decision; everything else, known or not, may pass and is waited
 // for. Each try may be narrower than the one before: which orders share a transaction matters to none of them.
 func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (landing store.Landing, part []message, err error) {
 	decided := func(err error) bool {
 		var row *store.ErrRowRefused
-		return errors.Is(err, store.ErrNoInventory) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(part)
+		return undecidable(err) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(part)
 	}
 	err = l.until(ctx, stepMySQL, tryMySQL, decided, func(ctx context.Context) (err error) {
 		part = todo[:l.widths.of(item, len(todo))]

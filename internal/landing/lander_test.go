@@ -3,6 +3,7 @@ package landing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -176,6 +177,25 @@ func TestE104MissingInventoryRow(t *testing.T) {
 			t.Error("a row that is back would not be waited for when it goes away again")
 		}
 	})
+}
+
+// TestRowWithoutAStockIsRemembered: orders that are left open say nothing of the row, so that it is not waited for anew after each of them.
+func TestRowWithoutAStockIsRemembered(t *testing.T) {
+	b := onFakes(t)
+	b.store.land = func(int, []*order.Order) error { return fmt.Errorf("%w: it is NULL", store.ErrNoStock) }
+	if got := b.mustLand(b.record(b.order())); got.Refused != 1 {
+		t.Fatalf("tally %+v, want it refused", got)
+	}
+	b.store.land, b.store.gone = nil, true
+	b.mustLand(b.record(b.order()))
+	if len(b.missing.rows) != 1 {
+		t.Error("a landing that saw no row ended the absence")
+	}
+	b.store.gone = false
+	b.mustLand(b.record(b.order()))
+	if len(b.missing.rows) != 0 {
+		t.Error("a landing that saw the row did not end the absence")
+	}
 }
 
 // TestE104MissingActivityRow: the row of an activity that Redis has was deleted, before this worker saw it.

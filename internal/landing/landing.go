@@ -6,7 +6,7 @@
 //     the settle.
 //   - A record that can never become an order is set aside, and the next one flows. Whatever may pass by itself is waited
 //     for in place, with health red, for as long as it takes: it is never a reason for a dead letter. The one bound is for
-//     a row that a shop may be replacing (DELETE, then INSERT): see Config.MissingWait.
+//     a row that a shop may be replacing (DELETE, then INSERT), or whose stock is NULL: see Config.MissingWait.
 //   - When a session ends (rebalance) the running batch is finished or abandoned within a second, on shutdown within
 //     Config.ShutdownGrace.
 //
@@ -92,10 +92,10 @@ type Config struct {
 	// UnknownTries is how often an activity that neither MySQL nor Redis has is looked for, RetryMin·4 apart, before its
 	// orders become dead letters. Default: 4.
 	UnknownTries int `yaml:"unknown_tries"`
-	// MissingWait is how long the inventory row of an activity's item, or the row of an activity that Redis has, may be
-	// away before its orders become dead letters (failed, invalid): their buyers were told that they are in the queue. It
-	// counts from when the row was first missed. The wait is in place, with health red, and holds up all orders of the
-	// partition, of other items too. Negative: only UnknownTries. Default: 1m.
+	// MissingWait is how long the inventory row of an activity's item may be away or its stock be no number (NULL), or the row of
+	// an activity that Redis has be away, before its orders become dead letters (failed, invalid): their buyers were told that
+	// they are in the queue. It counts from when the row was first missed. The wait is in place, with health red, and holds up
+	// all orders of the partition, of other items too, once and not again for each batch. Negative: only UnknownTries. Default: 1m.
 	MissingWait time.Duration `yaml:"missing_wait"`
 	// StockTries is how often an order is tried for which MySQL has too little stock although it was reserved: at the last of them it
 	// fails, sold_out. Until then it stays open in the ledger, and the sweep publishes it again once it is older than the syncer's

@@ -30,6 +30,7 @@ type fakeStore struct {
 	calls      int
 	races      int   // what a landing says that it lost
 	broken     error // of Record
+	gone       bool  // there is no inventory row to read a version from
 }
 
 func newFakeStore(activity, item int64) *fakeStore {
@@ -47,6 +48,9 @@ func (s *fakeStore) Land(_ context.Context, item int64, orders []*order.Order) (
 	}
 	s.batches = append(s.batches, orders)
 	out := store.Landing{Item: item, Stock: 1000, Version: int64(s.calls), Races: s.races}
+	if s.gone {
+		out.Stock, out.Version = 0, 0
+	}
 	seen := make(map[string]bool)
 	for _, o := range orders {
 		if seen[o.ID] {

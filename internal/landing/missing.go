@@ -14,7 +14,7 @@ type row struct {
 	id    int64
 }
 
-// missing remembers since when rows are away, over batches, partitions and deliveries, so that a row that stays away is
+// missing remembers since when rows are away or of no use, over batches, partitions and deliveries, so that a row that stays away is
 // waited for once and not once per batch. It holds rows of known activities only, so its size has a bound.
 type missing struct {
 	mu   sync.Mutex
@@ -67,7 +67,7 @@ func (w *wait) again(ctx context.Context, why error) (bool, error) {
 		pause = min(max(pause, l.pause(w.n)), left)
 	}
 	l.metrics.retries.WithLabelValues(stepRows).Inc()
-	l.log.Warn("row is missing, looking again in place", zap.String("row", w.row.table), zap.Int64("id", w.row.id),
+	l.log.Warn("row is missing or of no use, looking again in place", zap.String("row", w.row.table), zap.Int64("id", w.row.id),
 		zap.Duration("away", away), zap.Duration("left", left), zap.Error(why))
 	if !w.red {
 		w.red = true

@@ -20,7 +20,7 @@ import (
 type Landing struct {
 	Item    int64
 	Stock   int64 // with Version, a committed pair that includes every outcome below
-	Version int64 // 0: the inventory row is gone and all outcomes are older than that
+	Version int64 // 0: the inventory row is gone, or has no number of units, and nothing was taken from it
 	// Races is how many tries were lost to deadlocks and lock timeouts before this one: a smaller batch would stand in fewer ways.
 	Races int
 	// Outcomes has one entry per distinct order id of the batch, in the order of its first appearance.
@@ -38,7 +38,8 @@ type Landing struct {
 // smaller ones behind it are still admitted; one whose buyer has another
 // live order in the activity is recorded as FAILED, already_ordered.
 //
-// Errors: *ErrRowRefused names an order that can never land; ErrNoInventory an item without a row. Nothing was written then.
+// Errors: *ErrRowRefused names an order that can never land; ErrNoInventory an item without a row; ErrNoStock one whose row has no
+// number of units. Nothing was written then.
 // Every other error is transient and leaves the outcome unknown to the caller: call again with the same orders.
 func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (Landing, error) {
 	b, err := newBatch(item, orders)
@@ -69,6 +70,9 @@ func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (La
 		case errors.Is(err, errCommitUnknown):
 			m.look, m.wait = true, true
 			tries++
+		case errors.Is(err, ErrNoStock):
+			s.stocks.Store(item, int64(0)) // look at it first from now on
+			return Landing{}, err
 		case !IsTransient(err):
 			return Landing{}, err
 		case lostRace(err), lostConnection(err), ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
@@ -115,10 +119,18 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 		return l, err
 	}
 	l.Item = b.item
-	stock, found := int64(enough), true
+	stock := int64(enough)
+	var unsold error // why there is nothing to sell from
 	if m.scarce {
-		if stock, l.Version, found, err = x.inventory(ctx, s.sql.stockForUpdate, b.item); err != nil {
+		var found bool
+		stock, l.Version, found, err = x.inventory(ctx, s.sql.stockForUpdate, b.item)
+		switch {
+		case errors.Is(err, ErrNoStock):
+			unsold = s.setStock(b.item, err)
+		case err != nil:
 			return l, err
+		case !found:
+			unsold = fmt.Errorf("%w: item %d in table %s", ErrNoInventory, b.item, s.cfg.Tables.Inventory)
 		}
 		l.Stock = stock
 	}
@@ -130,8 +142,8 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 		}
 	}
 	p := b.plan(rows, live, stock, s.cfg.SuccessStatus)
-	if !found && len(p.fresh) > 0 {
-		return l, fmt.Errorf("%w: item %d in table %s", ErrNoInventory, b.item, s.cfg.Tables.Inventory)
+	if unsold != nil && len(p.fresh) > 0 {
+		return l, unsold
 	}
 	crashpoint.Here("before_insert")
 	if err := x.insert(ctx, b, p); err != nil {
@@ -152,7 +164,13 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 		crashpoint.Here("after_update")
 	}
 	if !m.scarce || p.sum > 0 {
-		if l.Stock, l.Version, _, err = x.inventory(ctx, s.sql.stock, b.item); err != nil {
+		// Where nothing is taken the stock need not be a number: the rows that are there say what became of their orders.
+		l.Stock, l.Version, _, err = x.inventory(ctx, s.sql.stock, b.item)
+		switch {
+		case errors.Is(err, ErrNoStock) && p.sum == 0:
+		case errors.Is(err, ErrNoStock): // less than a whole unit is left, say
+			return l, s.setStock(b.item, err)
+		case err != nil:
 			return l, err
 		}
 	}
@@ -172,6 +190,12 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 	}
 	crashpoint.Here("after_commit")
 	return l, nil
+}
+
+// setStock says how a stock that is no number of units is mended.
+func (s *Store) setStock(item int64, why error) error {
+	t := s.cfg.Tables
+	return fmt.Errorf("%w (UPDATE %s SET %s = … WHERE %s = %d)", why, t.Inventory, t.Stock, t.Item, item)
 }
 
 func (x *session) inventory(ctx context.Context, text string, item int64) (stock, version int64, found bool, err error) {

@@ -484,4 +484,36 @@ func TestNullStock(t *testing.T) {
 	if _, err := b.LockInventory(t.Context(), 1, time.Second); !errors.Is(err, ErrNoStock) {
 		t.Errorf("lock: %v", err)
 	}
+
+	// Orders that are there are told of whatever the stock is; new ones are not decided, and the error says what mends it.
+	old, fresh, patient := b.order("old", 1), b.order("fresh", 1), b.order("patient", 1)
+	b.land(old)
+	patient.Patient = true
+	b.exec("UPDATE inventory SET stock = NULL WHERE item_id = ?", b.item)
+	if l := b.land(old); len(l.Outcomes) != 1 || l.Outcomes[0].Status != order.Confirmed || l.Version != 0 {
+		t.Errorf("landed again: %+v, want its row, and no version", l)
+	}
+	for range 2 {
+		if _, err := b.Land(t.Context(), b.item, []*order.Order{old, fresh}); !errors.Is(err, ErrNoStock) || !strings.Contains(err.Error(), "UPDATE inventory SET stock = … WHERE item_id = 7") {
+			t.Errorf("land: %v", err)
+		}
+	}
+	if l := b.land(patient); len(l.Left) != 1 || len(l.Outcomes) != 0 {
+		t.Errorf("a patient order: %+v, want it left", l)
+	}
+	if n := b.count("SELECT COUNT(*) FROM orders"); n != 1 {
+		t.Errorf("%d rows, want the old one alone", n)
+	}
+	b.exec("UPDATE inventory SET stock = 5 WHERE item_id = ?", b.item)
+	if l := b.land(fresh); l.Stock != 4 || l.Version == 0 {
+		t.Errorf("once it is mended: %+v, want it landed", l)
+	}
+	b.exec("ALTER TABLE inventory MODIFY stock DECIMAL(10,2) NULL")
+	b.exec("UPDATE inventory SET stock = 1.5 WHERE item_id = ?", b.item)
+	if _, err := b.Land(t.Context(), b.item, []*order.Order{b.order("fraction", 1)}); !errors.Is(err, ErrNoStock) {
+		t.Errorf("land on a fraction: %v", err)
+	}
+	if n := b.count("SELECT COUNT(*) FROM inventory WHERE item_id = ? AND stock = 1.5", b.item); n != 1 {
+		t.Error("something was taken of it")
+	}
 }
