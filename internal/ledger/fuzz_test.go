@@ -93,6 +93,60 @@ func FuzzReserve(f *testing.F) {
 	})
 }
 
+// Whatever MySQL or Kafka is made to say of whichever order: what is pending stays the sum of the ledger, only a reservation that is
+// named leaves it, and the stock only moves forward, together with its version. A release leaves all other orders alone, too.
+func FuzzSettleAndRelease(f *testing.F) {
+	srv := testenv.StartRedis(f)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1})
+	f.Cleanup(func() { _ = rdb.Close() })
+
+	f.Add("", "u", "CONFIRMED", "", int64(2), int64(8), int64(8), true, false)
+	f.Add("", "u", "FAILED", "sold_out", int64(2), int64(0), int64(0), false, true)
+	f.Add("", "someone else", "CANCELLED", "", int64(-1), int64(7), int64(1<<62), true, true)
+	f.Add("0190a3e0-0000-7000-8000-000000000000", "u", "\x1f", "\x1f\x1f", int64(1<<62), int64(1<<53-1), int64(0), true, true)
+	f.Add("*", "}", "", "\x00", int64(0), int64(-1), int64(5), false, false)
+
+	f.Fuzz(func(t *testing.T, id, user, status, reason string, quantity, version, stock int64, binlog, dead bool) {
+		if version < 0 || version >= 1<<53 || stock < 0 { // the columns' own bounds
+			return
+		}
+		b := newBench(t, rdb)
+		b.rdb.FlushAll(b.ctx) // the server is this process's own
+		b.load(10, 7)
+		mine, other := wish("u", 2), wish("other", 3)
+		b.mustReserve(mine)
+		b.mustReserve(other)
+		if id == "" {
+			id = mine.Order
+		}
+		o := ledger.Outcome{Order: id, User: user, Item: b.item, Quantity: quantity, Status: order.Status(status), Dead: dead, Reason: reason}
+		s := ledger.Settlement{Version: version, Stock: stock, Orders: []ledger.Outcome{o, o}, Source: ledger.FromWorker}
+		if binlog {
+			s.Source = ledger.FromBinlog
+		}
+		wantStock, wantPending := int64(10), int64(5)
+		if version > 7 {
+			wantStock = stock
+		}
+		if id == mine.Order {
+			wantPending -= 2
+		}
+		for range 2 { // twice is once
+			b.settle(s)
+			b.want(wantStock, wantPending)
+		}
+		stranger := mine
+		stranger.Order, stranger.User, stranger.Quantity, stranger.Nonce = id, user, quantity, reason
+		if id != mine.Order {
+			b.release(stranger, time.Minute)
+			b.want(wantStock, wantPending)
+		}
+		if held, err := b.BuyersOf(b.ctx, b.id, []string{"other"}); err != nil || held[0] != other.Order {
+			t.Fatalf("another buyer holds %q, %v", held, err)
+		}
+	})
+}
+
 // content gives every key of the activity in a form that compares, but for expiry times.
 func (b *bench) content() map[string]string {
 	b.Helper()
