@@ -46,6 +46,7 @@ type world struct {
 	landed                        map[int32]ledger.LandedAt
 	down                          error // of every other call
 	snap                          ledger.Snapshot
+	inspected                     func() // between two looks
 	catalogue                     *ledger.Catalogue
 	catalogueErr                  error
 
@@ -198,6 +199,9 @@ func (w *world) Inspect(_ context.Context, ids ...int64) ([]ledger.Snapshot, err
 			out[i] = w.snap
 		}
 		out[i].NowMs = time.Now().UnixMilli()
+	}
+	if w.inspected != nil {
+		w.inspected()
 	}
 	return out, w.down
 }

@@ -67,7 +67,8 @@ func (e *Edge) status(ctx context.Context, q Query, patience time.Duration) (Ord
 	defer back()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	v, err := e.led.Lookup(ctx, q.Activity, q.OrderID)
+	look := func() (ledger.View, error) { return e.led.Lookup(ctx, q.Activity, q.OrderID) }
+	v, err := look()
 	if err != nil {
 		return OrderView{}, Unavailable
 	}
@@ -75,7 +76,10 @@ func (e *Edge) status(ctx context.Context, q Query, patience time.Duration) (Ord
 		if v, found := e.inDoubt(q); found {
 			return v, Accepted
 		}
-		return OrderView{}, e.absent(ctx, q.Activity)
+		var r Reason
+		if v, r = e.found(ctx, q.Activity, look); r != Accepted {
+			return OrderView{}, r
+		}
 	}
 	if v.User != q.User {
 		return OrderView{}, NotFound
@@ -104,14 +108,37 @@ func (e *Edge) Mine(ctx context.Context, activity int64, user string) (OrderView
 	defer back()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	v, err := e.led.Mine(ctx, activity, user)
-	switch {
-	case err != nil:
+	look := func() (ledger.View, error) { return e.led.Mine(ctx, activity, user) }
+	v, err := look()
+	if err != nil {
 		return OrderView{}, Unavailable
-	case !v.Found || v.User != user:
-		return OrderView{}, e.absent(ctx, activity)
+	}
+	if !v.Found {
+		var r Reason
+		if v, r = e.found(ctx, activity, look); r != Accepted {
+			return OrderView{}, r
+		}
+	}
+	if v.User != user {
+		return OrderView{}, NotFound
 	}
 	return e.view(ctx, activity, v), Accepted
+}
+
+// found looks once more for what a first look did not find where that means that there is none: a load that put it back may have
+// ended between the look and the question whether the activity is loaded.
+func (e *Edge) found(ctx context.Context, activity int64, look func() (ledger.View, error)) (ledger.View, Reason) {
+	if r := e.absent(ctx, activity); r != NotFound {
+		return ledger.View{}, r
+	}
+	v, err := look()
+	switch {
+	case err != nil:
+		return ledger.View{}, Unavailable
+	case !v.Found:
+		return ledger.View{}, NotFound
+	}
+	return v, Accepted
 }
 
 func validQuery(user string) Reason {

@@ -183,6 +183,28 @@ func (w *world) put(q Query, s order.Status) {
 }
 
 // TestWait: woken by an event at once; and by its own second look when the event was missed.
+// E115: a load that ends between the look for an order and the question whether the activity is loaded. What was not there then
+// is there now, and nobody may be told that it does not exist.
+func TestE115LoadedBetweenTwoLooks(t *testing.T) {
+	v := ledger.View{Found: true, User: buyer, Item: itemID, Quantity: 2, Status: order.Queued, Partition: -1}
+	loaded := func(w *world) {
+		w.inspected = func() { w.views["any"], w.mine = v, v }
+	}
+	bubble(t, Options{}, nil, func(t *testing.T, w *world, e *Edge) {
+		w.set(func() { loaded(w) })
+		got, r := e.Status(t.Context(), Query{Activity: saleID, User: buyer, OrderID: idAt(t.Name(), time.Now().Add(-time.Minute))})
+		if r != Accepted || got.Status != order.Queued {
+			t.Errorf("%+v, %q; want queued", got, r)
+		}
+	})
+	bubble(t, Options{}, nil, func(t *testing.T, w *world, e *Edge) {
+		w.set(func() { loaded(w) })
+		if got, r := e.Mine(t.Context(), saleID, buyer); r != Accepted || got.Status != order.Queued {
+			t.Errorf("mine: %+v, %q; want queued", got, r)
+		}
+	})
+}
+
 func TestWait(t *testing.T) {
 	t.Parallel()
 	bubble(t, Options{}, nil, func(t *testing.T, w *world, e *Edge) {
