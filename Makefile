@@ -59,6 +59,10 @@ model: ## the protocol's models: a million random steps over the real scripts, a
 lint: ## golangci-lint with our rules, in every module, and go.mod tidy
 	@scripts/lint.sh
 
+.PHONY: vuln
+vuln: ## known vulnerabilities in what every module calls, by govulncheck; what may pass is in scripts/vuln-allow.txt
+	@scripts/vuln.sh
+
 ##@ Prove
 
 # One contest alone: make bench ARGS=Landing (or Refusals, Reservations)
