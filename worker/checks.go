@@ -28,7 +28,7 @@ func (p *parts) checks(s *settings) []startup.Check {
 		{System: "mysql", Where: p.store.Addr(), Ask: func(ctx context.Context) (out []startup.Finding, err error) {
 			found, err := p.store.Check(ctx)
 			for _, f := range found {
-				if f.Name == "privilege_binlog" { // the syncer's; the worker's user need not have it
+				if f.Name == "privilege_binlog" || f.Name == "privilege_sync" { // the syncer's; the worker's user need not have them
 					continue
 				}
 				out = append(out, startup.Finding{Level: f.Level, System: "mysql", Name: f.Name, Text: f.Text})

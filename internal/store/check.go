@@ -36,8 +36,8 @@ func (f *findings) add(level Level, name, format string, args ...any) {
 }
 
 // Check looks at the server and the schema before a sale meets them. Its names: schema, dead_statuses, triggers, trigger_definer,
-// triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, stock_nullable, privilege_land and privilege_binlog; the last two matter
-// to the worker and to the syncer alone. An error means that the check could not be made.
+// triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, stock_nullable, privilege_land,
+// privilege_sync and privilege_binlog; the first of these matters to the worker alone and the other two to the syncer. An error means that the check could not be made.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	var all findings
 	if err := s.checkServer(ctx, &all); err != nil {
@@ -276,37 +276,65 @@ func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
 	return works, err
 }
 
-// checkPrivileges asks the server to explain statements, for which it wants the same privileges as for running them.
+// checkPrivileges asks the server to explain statements, for which it wants the same privileges as for running them. What it finds
+// names the command that grants what is missing.
 func (s *Store) checkPrivileges(ctx context.Context, all *findings) {
 	t := s.cfg.Tables
-	var needs []string
+	updateInventory := fmt.Sprintf("EXPLAIN UPDATE %s SET %s = %s, %s = %s WHERE %s = 0", s.sql.inventory, quote(t.Stock), quote(t.Stock), quote(t.Version), quote(t.Version), quote(t.Item))
+	selectOrders := "EXPLAIN SELECT live FROM " + s.sql.orders + " LIMIT 1"
+	selectActivity := "EXPLAIN SELECT state FROM " + s.sql.activity + " LIMIT 1"
+	s.checkPrivilege(ctx, all, "privilege_land", "land orders", []privilege{
+		{"SELECT, INSERT, UPDATE", t.Orders, "EXPLAIN INSERT INTO " + s.sql.orders + " (order_id, activity_id, user_id, item_id, quantity, status, created_at_ms, updated_at_ms) VALUES ('', 0, '', 0, 0, '', 0, 0)"},
+		{"SELECT, INSERT, UPDATE", t.Orders, selectOrders},
+		{"SELECT", t.Activity, selectActivity},
+		{"SELECT, UPDATE", t.Inventory, updateInventory},
+		{"SELECT, INSERT, DELETE", t.Outbox, "EXPLAIN INSERT INTO " + s.sql.outbox + " (sink, order_id, status) VALUES (0, '', '')"},
+		{"SELECT, INSERT, DELETE", t.Outbox, "EXPLAIN DELETE FROM " + s.sql.outbox + " WHERE sink = 0 AND seq = 0"},
+		{"SELECT, INSERT, DELETE", t.Outbox + sinksSuffix, "EXPLAIN INSERT INTO " + s.sql.sinks + " (sink, name) SELECT sink, name FROM " + s.sql.sinks},
+		{"SELECT, INSERT, DELETE", t.Outbox + sinksSuffix, "EXPLAIN DELETE FROM " + s.sql.sinks + " WHERE sink = 0"},
+	})
+	s.checkPrivilege(ctx, all, "privilege_sync", "keep redis equal to mysql", []privilege{
+		{"SELECT", t.Orders, selectOrders},
+		{"SELECT, INSERT, UPDATE", t.Activity, selectActivity},
+		{"SELECT, INSERT, UPDATE", t.Activity, "EXPLAIN UPDATE " + s.sql.activity + " SET state = '' WHERE activity_id = 0"},
+		{"SELECT, INSERT, UPDATE", t.Inventory, updateInventory},
+	})
+	if _, err := s.BinlogPosition(ctx); number(err) == 1227 || number(err) == errTableDenied {
+		all.add(Unsafe, "privilege_binlog", "this user may not read the binary log's position: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s (%v)", s.account(ctx), err)
+	}
+}
+
+// privilege is what a statement needs on a table.
+type privilege struct{ rights, table, statement string }
+
+func (s *Store) checkPrivilege(ctx context.Context, all *findings, name, what string, needs []privilege) {
+	var grants []string
 	var denied error
-	for _, p := range []struct{ need, text string }{
-		{"SELECT, INSERT on " + t.Orders, "EXPLAIN INSERT INTO " + s.sql.orders + " (order_id, activity_id, user_id, item_id, quantity, status, created_at_ms, updated_at_ms) VALUES ('', 0, '', 0, 0, '', 0, 0)"},
-		{"SELECT on " + t.Orders, "EXPLAIN SELECT live FROM " + s.sql.orders + " LIMIT 1"},
-		{"SELECT on " + t.Activity, "EXPLAIN SELECT state FROM " + s.sql.activity + " LIMIT 1"},
-		{"SELECT, UPDATE on " + t.Inventory, fmt.Sprintf("EXPLAIN UPDATE %s SET %s = %s, %s = %s WHERE %s = 0", s.sql.inventory, quote(t.Stock), quote(t.Stock), quote(t.Version), quote(t.Version), quote(t.Item))},
-		{"SELECT, INSERT, DELETE on " + t.Outbox, "EXPLAIN INSERT INTO " + s.sql.outbox + " (sink, order_id, status) VALUES (0, '', '')"},
-		{"SELECT, INSERT, DELETE on " + t.Outbox, "EXPLAIN DELETE FROM " + s.sql.outbox + " WHERE sink = 0 AND seq = 0"},
-		{"SELECT, INSERT, DELETE on " + t.Outbox + sinksSuffix, "EXPLAIN INSERT INTO " + s.sql.sinks + " (sink, name) SELECT sink, name FROM " + s.sql.sinks},
-	} {
-		err := s.query(ctx, func(*sql.Rows) error { return nil }, p.text)
+	for _, p := range needs {
+		err := s.query(ctx, func(*sql.Rows) error { return nil }, p.statement)
 		switch number(err) {
-		case errTableDenied, errColumnDenied, 1044:
+		case errTableDenied, errColumnDenied, errDatabaseDenied:
 			denied = err
-			if !slices.Contains(needs, p.need) {
-				needs = append(needs, p.need)
+			if grant := fmt.Sprintf("GRANT %s ON %s TO %s", p.rights, quote(p.table), s.account(ctx)); !slices.Contains(grants, grant) {
+				grants = append(grants, grant)
 			}
 		case errNoTable: // to a user who may see that
 			all.add(Unsafe, "schema", "%v: restore the table, or check mysql.tables in the configuration", err)
 		}
 	}
-	if len(needs) > 0 {
-		all.add(Unsafe, "privilege_land", "this user may not land orders: GRANT %s (%v)", strings.Join(needs, "; "), denied)
+	if len(grants) > 0 {
+		all.add(Unsafe, name, "this user may not %s: %s (%v)", what, strings.Join(grants, "; "), denied)
 	}
-	if _, err := s.BinlogPosition(ctx); number(err) == 1227 || number(err) == 1142 {
-		all.add(Unsafe, "privilege_binlog", "this user may not read the binary log's position: GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* (MariaDB: BINLOG MONITOR, REPLICATION SLAVE) (%v)", err)
+}
+
+// account is this session's, as a GRANT names it.
+func (s *Store) account(ctx context.Context) string {
+	var me string
+	if err := s.query(ctx, func(r *sql.Rows) error { return r.Scan(&me) }, "SELECT CURRENT_USER()"); err != nil {
+		return "this user"
 	}
+	at := strings.LastIndexByte(me, '@')
+	return fmt.Sprintf("'%s'@'%s'", me[:max(at, 0)], me[at+1:])
 }
 
 // Triggers says whether the triggers are there. Without them the caller must return stock itself when an order dies. It needs

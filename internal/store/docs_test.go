@@ -193,7 +193,7 @@ func TestDocumentedPrivileges(t *testing.T) {
 	want(t, worker.land(o, worker.order("u2", 9)), "CONFIRMED", "FAILED sold_out")
 	for name, b := range map[string]*bench{"worker": worker, "syncer": syncer} {
 		// Each lacks only what the other one needs.
-		if got := b.check(); got != map[string]string{"worker": "privilege_binlog", "syncer": "privilege_land"}[name] {
+		if got := b.check(); got != map[string]string{"worker": "privilege_sync privilege_binlog", "syncer": "privilege_land"}[name] {
 			t.Errorf("%s: the check says %q", name, got)
 		}
 	}

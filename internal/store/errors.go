@@ -68,22 +68,23 @@ func IsTransient(err error) bool {
 
 // MySQL's error numbers that this package tells apart.
 const (
-	errDuplicate     = 1062
-	errLockTimeout   = 1205
-	errDeadlock      = 1213
-	errNoSuchThread  = 1094
-	errSyntax        = 1064
-	errTableDenied   = 1142
-	errColumnDenied  = 1143
-	errNoTable       = 1146
-	errNoIndex       = 1176
-	errDefiner       = 1449
-	errNeedSuper     = 1419
-	errChecksum      = 1020 // record has changed since last read (MariaDB, snapshot isolation)
-	errSignal        = 1644
-	errCheckMariaDB  = 4025
-	errCheckMySQL    = 3819
-	errPacketTooLong = 1153
+	errDuplicate      = 1062
+	errLockTimeout    = 1205
+	errDeadlock       = 1213
+	errNoSuchThread   = 1094
+	errSyntax         = 1064
+	errDatabaseDenied = 1044
+	errTableDenied    = 1142
+	errColumnDenied   = 1143
+	errNoTable        = 1146
+	errNoIndex        = 1176
+	errDefiner        = 1449
+	errNeedSuper      = 1419
+	errChecksum       = 1020 // record has changed since last read (MariaDB, snapshot isolation)
+	errSignal         = 1644
+	errCheckMariaDB   = 4025
+	errCheckMySQL     = 3819
+	errPacketTooLong  = 1153
 )
 
 func number(err error) uint16 {

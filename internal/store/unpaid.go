@@ -145,7 +145,7 @@ func (s *Store) CheckUnpaid(ctx context.Context) ([]Finding, error) {
 		case err == nil:
 			continue
 		case n == errTableDenied || n == errColumnDenied:
-			all.add(Unsafe, "privilege_unpaid", "unpaid orders are to expire and this user may not do that: GRANT SELECT, UPDATE on table %s", orders)
+			all.add(Unsafe, "privilege_unpaid", "unpaid orders are to expire and this user may not do that: GRANT SELECT, UPDATE ON %s TO %s", quote(orders), s.account(ctx))
 		case n == errSyntax:
 			all.add(Unsafe, "unpaid", "unpaid orders are to expire and this server does not know SKIP LOCKED: it takes MySQL 8.0 or MariaDB 10.6")
 		case n == errNoIndex:
