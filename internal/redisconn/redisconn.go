@@ -191,6 +191,8 @@ func New(c Config) (redis.UniversalClient, error) {
 		PoolTimeout:           c.PoolTimeout,
 		// One try per dial: the default tries 5 times, 100 ms apart, while a buyer waits.
 		DialerRetries: 1,
+		// CLIENT SETINFO is one more right that users would need for nothing, and Redis before 7.2 does not know it.
+		DisableIdentity: true,
 		// Hand-off notices are for one vendor's managed service, and asking costs each new connection a round trip.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -214,6 +216,7 @@ func New(c Config) (redis.UniversalClient, error) {
 			WriteTimeout:          o.WriteTimeout,
 			PoolTimeout:           o.PoolTimeout,
 			DialerRetries:         o.DialerRetries,
+			DisableIdentity:       o.DisableIdentity,
 		}), nil
 	case "cluster":
 		return redis.NewClusterClient(&redis.ClusterOptions{
@@ -230,6 +233,7 @@ func New(c Config) (redis.UniversalClient, error) {
 			WriteTimeout:          o.WriteTimeout,
 			PoolTimeout:           o.PoolTimeout,
 			DialerRetries:         o.DialerRetries,
+			DisableIdentity:       o.DisableIdentity,
 			// The redirect loop repeats time-outs too, whatever MaxRetries says. It is needed for MOVED and ASK, so it stays,
 			// with short pauses; the scripts are safe to run twice and the ledger counts the attempts.
 			MaxRedirects:    3,
