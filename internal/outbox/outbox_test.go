@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -424,6 +425,80 @@ func TestConfig(t *testing.T) {
 		change(&c)
 		if err := c.Validate(); err == nil || !slices.Contains([]string{"poll", "alarm_after", "keep"}, name) || err.Error()[:len(name)+1] != name+":" {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// otherServer is a worker's store behind which the lead is another server's to give: GET_LOCK knows nothing of the servers beside its
+// own, so that after a promotion, or behind a proxy over several primaries, two may lead.
+type otherServer struct{ *store.Store }
+
+// Lead takes a lock that no worker of this test has.
+func (s otherServer) Lead(ctx context.Context, _ store.Sink) (*store.Lead, error) {
+	return s.Store.Lead(ctx, store.Results)
+}
+
+// counting passes events on, and counts those that were taken.
+type counting struct {
+	Listener
+	n atomic.Int64
+}
+
+func (c *counting) Deliver(ctx context.Context, e store.Event) error {
+	err := c.Listener.Deliver(ctx, e)
+	if err == nil {
+		c.n.Add(1)
+	}
+	return err
+}
+
+// TestTwoLead: two workers tell one listener at the same time. It is told of everything, more than once perhaps, and hears of an
+// order's changes for the first time in their order; and the outbox is empty after it.
+func TestTwoLead(t *testing.T) {
+	t.Parallel()
+	b, s := setup(t), newShop()
+	var mu sync.Mutex
+	failures := map[string]int{}
+	s.mind(func(e store.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failures[e.ID]++; failures[e.ID]%3 == 1 {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	tellers := make([]*counting, 2)
+	for i := range tellers {
+		tellers[i] = &counting{Listener: s}
+		var st Store = open(t, b.dsn)
+		if i == 1 {
+			st = otherServer{open(t, b.dsn)}
+		}
+		o := New(Config{Poll: 20 * time.Millisecond}, st, new(telemetry.Health), nil, zap.NewNop())
+		o.Add(store.Webhook, tellers[i], fast)
+		o.Start()
+		t.Cleanup(o.Stop)
+	}
+	testenv.Eventually(t, time.Minute, "both lead", func() bool {
+		b.land(5)
+		return tellers[0].n.Load() > 0 && tellers[1].n.Load() > 0
+	})
+	ids := b.land(200)
+	for _, next := range []order.Status{order.Paid, order.Refunded} {
+		for _, id := range ids {
+			b.become(id, next)
+		}
+	}
+	b.emptied()
+	for _, id := range ids {
+		var heard []order.Status
+		for _, status := range s.of(id) {
+			if !slices.Contains(heard, status) {
+				heard = append(heard, status)
+			}
+		}
+		if !slices.Equal(heard, []order.Status{order.Confirmed, order.Paid, order.Refunded}) {
+			t.Errorf("order %s: heard of %v, all told %v", id, heard, s.of(id))
 		}
 	}
 }
