@@ -182,24 +182,3 @@ func TestPrometheusAndGrafanaParse(t *testing.T) {
 		t.Error("the dashboard is not JSON")
 	}
 }
-
-// TestFiguresExist looks for every figure that a dashboard or an alert uses in the source that makes it.
-func TestFiguresExist(t *testing.T) {
-	source := ""
-	for _, pattern := range []string{"../caddymodule/*.go", "../internal/landing/*.go", "../internal/syncer/runner/*.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
-		}
-		for _, f := range files {
-			source += read(t, f)
-		}
-	}
-	used := read(t, "prometheus/alerts.yml") + read(t, "grafana/dashboards/seckillgate.json")
-	for _, m := range regexp.MustCompile(`\bseckill_(?:worker_|syncer_)?([a-z_]+)\b`).FindAllStringSubmatch(used, -1) {
-		name := strings.TrimSuffix(m[1], "_bucket")
-		if !strings.Contains(source, `"`+name+`"`) {
-			t.Errorf("nothing makes %s", m[0])
-		}
-	}
-}
