@@ -246,6 +246,7 @@ func TestParseErrors(t *testing.T) {
 		"rate, too much":     {site1("seckill_rate_limit sliding_window 100001/s scope cluster"), "too much for scope cluster: want at most 100000"},
 		"rate, empty_key":    {site1("seckill_rate_limit token_bucket 1/s key {client_ip} empty_key 403"), "empty_key 403: want 400 or 401"},
 		"rate, keyless":      {site1("seckill_rate_limit token_bucket 1/s empty_key 401"), "there is no key that could be empty"},
+		"rate, only":         {site1("seckill_rate_limit token_bucket 1/s only writes"), `only "writes" does not exist: want purchases or reads`},
 		"rate, no key":       {site1("seckill_rate_limit token_bucket 1/s key"), "wrong argument count"},
 		"rate, empty key":    {site1(`seckill_rate_limit token_bucket 1/s key ""`), "the value is empty"},
 		"rate, bad burst":    {site1("seckill_rate_limit token_bucket 1/s burst -1"), `"-1" is not a positive number`},

@@ -225,25 +225,32 @@ func (a *arena) profiled(name string, run func(time.Duration) (float64, error)) 
 	return func(d time.Duration) (float64, error) {
 		n++
 		var wg sync.WaitGroup
-		wg.Go(func() {
-			res, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", a.admin, max(1, int(d.Seconds()))))
-			if err != nil {
-				a.Error(err)
-				return
-			}
-			defer res.Body.Close()
-			f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%02d.pprof", strings.ReplaceAll(name, " ", "-"), n)))
-			if err == nil {
-				_, err = io.Copy(f, res.Body)
-				err = errors.Join(err, f.Close())
-			}
-			if err != nil {
-				a.Error(err)
-			}
-		})
+		for _, kind := range []string{"profile", "allocs"} {
+			wg.Go(func() {
+				file := filepath.Join(dir, fmt.Sprintf("%s-%02d.%s.pprof", strings.ReplaceAll(name, " ", "-"), n, kind))
+				if err := a.profile(kind, max(1, int(d.Seconds())), file); err != nil {
+					a.Error(err)
+				}
+			})
+		}
 		defer wg.Wait()
 		return run(d)
 	}
+}
+
+// profile writes what the gateway's profiler sees within that time.
+func (a *arena) profile(kind string, seconds int, file string) error {
+	res, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", a.admin, kind, seconds))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, res.Body)
+	return errors.Join(err, f.Close())
 }
 
 // processes are those that a request keeps busy.

@@ -45,7 +45,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, fault
 		b.Reset(b.raw)
 		return b, fault{}
 	}
-	if r.Body == nil || r.Body == http.NoBody {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 { // unknown is -1
 		return &body{}, fault{}
 	}
 	if limit == 0 {

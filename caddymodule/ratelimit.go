@@ -52,6 +52,10 @@ type RateLimit struct {
 	// Default: 400.
 	EmptyKey int `json:"empty_key,omitempty"`
 
+	// Which requests are counted: purchases, which are those by POST, or reads, which are all others. What is not counted
+	// passes. Default: empty, all requests.
+	Only string `json:"only,omitempty"`
+
 	// Where the state is kept: local, in this process, or cluster, in Redis, for all gateways together. The latter needs
 	// sliding_window and the app `seckill`. Default: local.
 	Scope string `json:"scope,omitempty"`
@@ -83,6 +87,9 @@ type RateLimit struct {
 const (
 	scopeLocal   = "local"
 	scopeCluster = "cluster"
+
+	onlyPurchases = "purchases"
+	onlyReads     = "reads"
 )
 
 var limiters = caddy.NewUsagePool()
@@ -160,6 +167,9 @@ func (l *RateLimit) clusterName(where string) string {
 		where = "name " + l.Name
 	}
 	rate := ratelimit.Rate{Limit: l.Limit, Per: time.Duration(l.Window)}
+	if l.Only != "" {
+		where += " only " + l.Only
+	}
 	return fmt.Sprintf("%s %s %q #%d", where, rate, l.Key, l.place.ordinal)
 }
 
@@ -173,6 +183,9 @@ func (l *RateLimit) check() error {
 	}
 	if l.Limit <= 0 {
 		return errors.New("limit: none given: want how many requests pass per window, such as 10000/s")
+	}
+	if l.Only != "" && l.Only != onlyPurchases && l.Only != onlyReads {
+		return fmt.Errorf("only %q does not exist: want %s or %s", l.Only, onlyPurchases, onlyReads)
 	}
 	switch l.EmptyKey {
 	case 0, edge.HTTPStatus(edge.BadRequest):
@@ -221,6 +234,9 @@ func (l *RateLimit) Cleanup() error {
 
 // ServeHTTP lets the request pass or refuses it.
 func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if l.Only != "" && (r.Method == http.MethodPost) != (l.Only == onlyPurchases) {
+		return next.ServeHTTP(w, r)
+	}
 	key := l.key.expand(replacer(r))
 	if key == "" && l.Key != "" {
 		if isEarly(r) {
@@ -257,6 +273,7 @@ func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 //	    max_waiting      <n>
 //	    key              <placeholders>
 //	    empty_key        400|401
+//	    only             purchases|reads
 //	    scope            local|cluster
 //	    name             <name>
 //	    fallback_divisor <n>
@@ -327,6 +344,8 @@ func (l *RateLimit) option(o *options, name string) (bool, error) {
 		return true, o.text(&l.Key)
 	case "empty_key":
 		return true, o.count(&l.EmptyKey)
+	case "only":
+		return true, o.text(&l.Only)
 	case "scope":
 		if err := o.text(&l.Scope); err != nil {
 			return true, err

@@ -271,3 +271,23 @@ func TestRateLimitFallback(t *testing.T) {
 		return request(t, "GET", at+"/all", "").status == 299
 	})
 }
+
+// A limit counts only what it is for, and lets the rest pass.
+func TestRateLimitOnly(t *testing.T) {
+	at := run(t, newFake(),
+		"seckill_rate_limit /buy token_bucket 1/h burst 1 only purchases",
+		"seckill_rate_limit /read token_bucket 1/h burst 1 only reads",
+		"respond shop 299")
+	for _, c := range []struct {
+		path, counted, other string
+	}{{"/buy", "POST", "GET"}, {"/read", "GET", "POST"}} {
+		for i, want := range []int{299, 429, 429} {
+			if res := request(t, c.other, at+c.path, ""); res.status != 299 {
+				t.Errorf("%s %s: got %d", c.other, c.path, res.status)
+			}
+			if res := request(t, c.counted, at+c.path, ""); res.status != want {
+				t.Errorf("%s %s, request %d: got %d, want %d", c.counted, c.path, i+1, res.status, want)
+			}
+		}
+	}
+}

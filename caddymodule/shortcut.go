@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
@@ -42,8 +41,8 @@ type shortcut struct {
 //	}
 //
 // `user` is required. `rate_limit` may be repeated; limits with a key are asked before those without, so that one client
-// cannot use up everybody's allowance. Purchases and reads have separate allowances of the same size: a flood of purchases
-// does not keep buyers from seeing their orders.
+// cannot use up everybody's allowance. Purchases and reads have separate allowances of the same size, unless `only` names one
+// of them: a flood of purchases does not keep buyers from seeing their orders.
 //
 // The order of evaluation is fixed, whatever the order of the lines: rate limits, gate, public view, authenticate,
 // reservation with the user window in it, orders.
@@ -57,7 +56,8 @@ func parseShortcut(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) 
 		return nil, err
 	}
 	below := caddy.ModuleMap{"path": h.JSON(caddyhttp.MatchPath{s.prefix + "/*"})}
-	return h.NewRoute(below, chain), nil
+	route := caddyhttp.Route{MatcherSetsRaw: caddyhttp.RawMatcherSets{below}, HandlersRaw: chain}
+	return []httpcaddyfile.ConfigValue{{Class: "route", Value: route}}, nil
 }
 
 func (s *shortcut) unmarshal(h httpcaddyfile.Helper) error {
@@ -141,28 +141,19 @@ func (s *shortcut) option(h httpcaddyfile.Helper, o *options, name string) (bool
 	return false, nil
 }
 
-// expand makes the chain.
-func (s *shortcut) expand(h httpcaddyfile.Helper) (*caddyhttp.Subroute, error) {
+// expand makes the chain: handlers of one route, since each route of a subroute would be put together again for each request.
+func (s *shortcut) expand(h httpcaddyfile.Helper) ([]json.RawMessage, error) {
 	var warnings []caddyconfig.Warning
 	handler := func(name string, v any) json.RawMessage {
 		return caddyconfig.JSONModuleObject(v, "handler", name, &warnings)
 	}
-	var routes caddyhttp.RouteList
-	if len(s.limits) > 0 {
-		limits, err := s.sortedLimits(h, handler)
-		if err != nil {
-			return nil, err
-		}
-		purchases := caddy.ModuleMap{"method": h.JSON(caddyhttp.MatchMethod{http.MethodPost})}
-		reads := caddy.ModuleMap{"not": h.JSON([]caddy.ModuleMap{purchases})}
-		routes = append(routes,
-			caddyhttp.Route{MatcherSetsRaw: caddyhttp.RawMatcherSets{purchases}, HandlersRaw: limits},
-			caddyhttp.Route{MatcherSetsRaw: caddyhttp.RawMatcherSets{reads}, HandlersRaw: limits})
+	chain, err := s.sortedLimits(h, handler)
+	if err != nil {
+		return nil, err
 	}
-	chain := []json.RawMessage{
+	chain = append(chain,
 		handler("seckill_gate", Gate{Prefix: s.prefix, Refusals: s.refuse}),
-		handler("seckill_orders", Orders{Prefix: s.prefix, ViewOnly: true, Refusals: s.refuse}),
-	}
+		handler("seckill_orders", Orders{Prefix: s.prefix, ViewOnly: true, Refusals: s.refuse}))
 	if s.auth != nil {
 		chain = append(chain, handler("subroute", s.auth))
 	}
@@ -173,11 +164,10 @@ func (s *shortcut) expand(h httpcaddyfile.Helper) (*caddyhttp.Subroute, error) {
 		handler("seckill_orders", Orders{
 			Prefix: s.prefix, User: s.user, Heartbeat: s.follow.Heartbeat, MaxWait: s.follow.MaxWait, Refusals: s.refuse,
 		}))
-	routes = append(routes, caddyhttp.Route{HandlersRaw: chain})
 	for _, w := range warnings {
 		return nil, h.Errf("%s", w.Message)
 	}
-	return &caddyhttp.Subroute{Routes: routes}, nil
+	return chain, nil
 }
 
 // sortedLimits brings the limits into one order, whatever the order of the lines: those with a key first.
@@ -186,10 +176,16 @@ func (s *shortcut) sortedLimits(h httpcaddyfile.Helper, handler func(string, any
 		keyed bool
 		raw   json.RawMessage
 	}
-	limits := make([]limit, len(s.limits))
-	for i, l := range s.limits {
+	var limits []limit
+	for _, l := range s.limits {
 		l.HandleErrors = l.HandleErrors || s.refuse.HandleErrors
-		limits[i] = limit{l.Key != "", handler("seckill_rate_limit", l)}
+		counted := []string{l.Only}
+		if l.Only == "" {
+			counted = []string{onlyPurchases, onlyReads}
+		}
+		for _, l.Only = range counted {
+			limits = append(limits, limit{l.Key != "", handler("seckill_rate_limit", l)})
+		}
 	}
 	slices.SortFunc(limits, func(a, b limit) int {
 		if a.keyed != b.keyed {
