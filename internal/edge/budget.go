@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -41,21 +40,4 @@ func (b *budget) end() {
 	if s := b.now.Load(); s != nil {
 		s.cancel()
 	}
-}
-
-// timers are used again, since every order needs one.
-type timers struct{ sync.Pool }
-
-// start gives a running timer, which must be given back.
-func (p *timers) start(d time.Duration) *time.Timer {
-	if t, ok := p.Get().(*time.Timer); ok {
-		t.Reset(d)
-		return t
-	}
-	return time.NewTimer(d)
-}
-
-func (p *timers) giveBack(t *time.Timer) {
-	t.Stop() // from here on nothing comes out of it
-	p.Put(t)
 }

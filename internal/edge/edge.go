@@ -36,7 +36,8 @@ type Ledger interface {
 
 // Reserver makes reservations; *ledger.Batcher is one.
 type Reserver interface {
-	Reserve(ctx context.Context, activity int64, r ledger.Reservation) (ledger.Decision, error)
+	// Join has a reservation made, without waiting, and its member answered. Its error means that nothing will be done.
+	Join(activity int64, m *ledger.Member) error
 }
 
 // Ack is where Kafka keeps a published order.
@@ -127,7 +128,6 @@ type Edge struct {
 	firstSeen *aging[string]
 
 	budget budget
-	timers timers
 
 	closing chan struct{} // closed when Close begins
 

@@ -85,7 +85,17 @@ func pass(ctx context.Context, r reply) error {
 	return r.err
 }
 
-func (w *world) Reserve(ctx context.Context, _ int64, r ledger.Reservation) (ledger.Decision, error) {
+// Join implements Reserver. A call that is not answered in time is broken off as the request's budget ends.
+func (w *world) Join(_ int64, m *ledger.Member) error {
+	go func() {
+		if m.Take() {
+			m.Settle(w.reserve(context.Background(), m.Reservation))
+		}
+	}()
+	return nil
+}
+
+func (w *world) reserve(ctx context.Context, r ledger.Reservation) (ledger.Decision, error) {
 	w.mu.Lock()
 	w.reserved = append(w.reserved, r)
 	a := at(w.reserves, len(w.reserved))

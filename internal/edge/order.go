@@ -28,12 +28,49 @@ const causeRefusedBefore Cause = "refused_before"
 // task is a request on its way.
 type task struct {
 	Request
+	e       *Edge
 	res     ledger.Reservation
 	began   time.Time // before the first reserve call
 	answer  time.Time // when the buyer must have heard
 	timings ledger.Timings
 	item    int64
+	kept    bool // whoever goes on with the order gives back its place in open
+	first   try
 }
+
+// try is one reserve call of a task. When it reserves, the order is published at once, by the goroutine that has the answers of
+// the whole batch: its request need not wake up twice.
+type try struct {
+	ledger.Member
+	t     *task
+	news  chan struct{} // room for one: the answer is there, or the outcome of what is published
+	told  bool          // that came; for the request only, as what follows
+	again bool          // there was a try before
+	out   Outcome       // of what is published
+}
+
+// newTry is a fresh one: an earlier one may still be in a call.
+func (t *task) newTry() *try {
+	y := &t.first
+	if y.t != nil {
+		y = new(try)
+	}
+	y.t, y.news = t, make(chan struct{}, 1)
+	y.Reservation, y.Answered = t.res, y.answered
+	return y
+}
+
+// answered publishes what was reserved, and leaves all else to the request.
+func (y *try) answered() {
+	if d, err := y.Answer(); reserved(d, err) {
+		y.t.e.gate.Observe(y.t.Activity, d)
+		y.publish(d, y.t.began.Add(y.t.publishBudget()), true)
+		return
+	}
+	y.news <- struct{}{}
+}
+
+func reserved(d ledger.Decision, err error) bool { return err == nil && d.Code == ledger.Reserved }
 
 func (t *task) publishBudget() time.Duration {
 	return time.Duration(t.timings.PublishBudgetMs) * time.Millisecond
@@ -54,7 +91,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		o.Detail = detail
 		return o
 	}
-	t := &task{Request: r, timings: e.gate.Timings(), item: v.Activity.Item}
+	t := &task{e: e, Request: r, timings: e.gate.Timings(), item: v.Activity.Item}
 	if e.o.PublishTakes >= t.publishBudget() {
 		e.shortBudget.Do(func() {
 			e.log.Error("no order can be taken: the producer may take longer than the protocol allows; raise the syncer's publish budget or lower the producer's",
@@ -71,9 +108,11 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 	if !e.open.enter() {
 		return refuse(&r, Unavailable, CauseOverload)
 	}
-	done := e.open.leave
-	defer func() { done() }()
-	keep := func() { done = func() {} } // whoever goes on with the order leaves in our place
+	defer func() {
+		if !t.kept {
+			e.open.leave()
+		}
+	}()
 
 	ctx = context.WithoutCancel(ctx)
 	for attempt := 0; ; attempt++ {
@@ -88,7 +127,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		}
 		// Behind an Idempotency-Key there may be a tombstone of a try that its buyer was refused: that is no order to show,
 		// and this is a new try.
-		out := e.reserve(ctx, t, keep)
+		out := e.reserve(ctx, t)
 		if out.Cause != causeRefusedBefore {
 			return out
 		}
@@ -99,7 +138,7 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 }
 
 // reserve asks the ledger and acts on its decision.
-func (e *Edge) reserve(ctx context.Context, t *task, keep func()) Outcome {
+func (e *Edge) reserve(ctx context.Context, t *task) Outcome {
 	t.began = time.Now()
 	t.answer = t.began.Add(e.o.RequestBudget)
 	rctx := e.budget.from(t.began)
@@ -108,46 +147,66 @@ func (e *Edge) reserve(ctx context.Context, t *task, keep func()) Outcome {
 		return refuse(&t.Request, Unavailable, CauseNotReserved)
 	}
 	t.res.NotAfterMs = notAfter
-	d, called, err := e.ask(rctx, t)
+	y, called, err := e.ask(rctx, t)
 	switch {
 	case errors.Is(err, ledger.ErrNotExecuted):
 		return refuse(&t.Request, Unavailable, CauseNotReserved)
 	case err != nil:
-		return e.handOver(t, keep, CauseUnknown)
+		return e.handOver(t, CauseUnknown)
+	}
+	d, err := y.Answer()
+	if reserved(d, err) {
+		out := y.await()
+		out.Item = d.Item
+		return out
 	}
 	e.gate.Observe(t.Activity, d)
 	if d.Item > 0 {
 		t.item = d.Item
 	}
-	return e.act(ctx, t, d, called, keep)
+	return e.act(ctx, t, y, called)
 }
 
-// ask makes the reserve call, and again with the same order id while its outcome is unknown and the budget lasts. It also
-// gives the time before the call that was answered. Its error is ErrNotExecuted only if no call can have run.
-func (e *Edge) ask(ctx context.Context, t *task) (d ledger.Decision, called time.Time, err error) {
-	for try := 1; ; try++ {
+// ask makes the reserve call, and again with the same order id while its outcome is unknown and the budget lasts. It gives the
+// try that was answered and the time before its call. Its error is ErrNotExecuted only if no call can have run.
+func (e *Edge) ask(ctx context.Context, t *task) (y *try, called time.Time, err error) {
+	y = t.newTry()
+	for n := 1; ; n++ {
 		called = time.Now()
-		d, err = e.res.Reserve(ctx, t.Activity, t.res)
+		if err = e.res.Join(t.Activity, &y.Member); err == nil {
+			select {
+			case <-y.news:
+				y.told = true
+			case <-ctx.Done():
+				if err = y.Leave(); err == nil && !reserved(y.Answer()) {
+					<-y.news // on its way
+				}
+			}
+		}
 		if err == nil {
-			d.Repeated = d.Repeated || try > 1
-			return d, called, nil
+			_, err = y.Answer()
 		}
-		if try == 1 && errors.Is(err, ledger.ErrNotExecuted) {
-			return d, called, err
+		if err == nil {
+			y.again = n > 1
+			return y, called, nil
 		}
-		if try == reserveTries || !wait(ctx, jitter(reserveBackoff<<(try-1))) {
-			return d, called, ledger.ErrUnknown
+		if n == 1 && errors.Is(err, ledger.ErrNotExecuted) {
+			return y, called, err
 		}
+		if n == reserveTries || !wait(ctx, jitter(reserveBackoff<<(n-1))) {
+			return y, called, ledger.ErrUnknown
+		}
+		y = t.newTry()
 	}
 }
 
-// act turns the script's decision into an outcome.
-func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.Time, keep func()) Outcome {
+// act turns a decision other than Reserved into an outcome.
+func (e *Edge) act(ctx context.Context, t *task, y *try, called time.Time) Outcome {
+	d, _ := y.Answer()
+	d.Repeated = d.Repeated || y.again
 	switch d.Code {
-	case ledger.Reserved:
-		return e.publish(ctx, t, d, t.began.Add(t.publishBudget()), true, keep)
 	case ledger.Again:
-		return e.again(ctx, t, d, called, keep)
+		return e.again(ctx, t, y, d, called)
 	case ledger.Decided:
 		if t.IdempotencyKey != "" && d.Result.Reason == order.ReasonRefused {
 			return Outcome{Cause: causeRefusedBefore}
@@ -159,7 +218,7 @@ func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.
 		}
 		o := refuse(&t.Request, AlreadyOrdered, CauseScript)
 		o.OrderID = d.LiveOrder
-		return e.fence(ctx, t, d, o, keep)
+		return e.fence(ctx, t, d, o)
 	default:
 		o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
 		o.StartsAtMs = d.StartsAtMs // not started
@@ -169,7 +228,7 @@ func (e *Edge) act(ctx context.Context, t *task, d ledger.Decision, called time.
 		if o.Reason == TooFrequent {
 			o.RetryAfter = d.RetryAfter
 		}
-		return e.fence(ctx, t, d, o, keep)
+		return e.fence(ctx, t, d, o)
 	}
 }
 
@@ -195,7 +254,7 @@ func reasonOf(c ledger.Code) Reason {
 
 // fence makes sure that a refusal is true before it is told: when the call may have run more than once, another copy of it
 // may have reserved, or may still do so. Only a release that answered rules that out.
-func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Outcome, keep func()) Outcome {
+func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Outcome) Outcome {
 	if !d.Repeated {
 		return refusal
 	}
@@ -207,7 +266,7 @@ func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Ou
 	released, err := e.led.Release(ctx, t.Activity, fenced, t.publishBudget())
 	switch {
 	case err != nil:
-		return e.handOver(t, keep, CauseFence)
+		return e.handOver(t, CauseFence)
 	case released == ledger.ReleasedNow:
 		return refusal
 	}
@@ -218,7 +277,7 @@ func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Ou
 // again meets a reservation that was there before: made by a first try of this call, or by another request with the same
 // Idempotency-Key, which may be dead. A second record of an order does no harm, so it is published once more, within the
 // time that its first publication had.
-func (e *Edge) again(ctx context.Context, t *task, d ledger.Decision, called time.Time, keep func()) Outcome {
+func (e *Edge) again(ctx context.Context, t *task, y *try, d ledger.Decision, called time.Time) Outcome {
 	if d.Result != nil {
 		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
 	}
@@ -228,7 +287,7 @@ func (e *Edge) again(ctx context.Context, t *task, d ledger.Decision, called tim
 		until = end
 	}
 	if t.IdempotencyKey == "" {
-		return e.publish(ctx, t, d, until, true, keep)
+		return y.republish(d, until, true)
 	}
 	e.republished.Add(1)
 	// The record must say what was reserved, and this request may ask for something else under the same key.
@@ -244,7 +303,7 @@ func (e *Edge) again(ctx context.Context, t *task, d ledger.Decision, called tim
 		t.Quantity = v.Quantity
 		return e.accept(t, order.Processing, "", CauseRepeat)
 	}
-	return e.publish(ctx, t, d, until, false, keep)
+	return y.republish(d, until, false)
 }
 
 // standing shows an order that its buyer holds.

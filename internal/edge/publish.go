@@ -15,32 +15,51 @@ import (
 // releaseTimeout bounds the release of an order that was not sent. Its buyer may have been answered already.
 const releaseTimeout = 2 * time.Second
 
-// publish sends the order and answers the buyer: with `queued` when Kafka has it in time, else with `processing` while the
-// work goes on. mine says that no other request can have published the order, so that it may be released.
-func (e *Edge) publish(ctx context.Context, t *task, d ledger.Decision, until time.Time, mine bool, keep func()) Outcome {
-	o := &order.Order{
+// publish sends the order that a try has reserved, without waiting; the try's request is told. mine says that no other request
+// can have published the order, so that it may be released.
+func (y *try) publish(d ledger.Decision, until time.Time, mine bool) {
+	t := y.t
+	y.send(&order.Order{
 		V: order.SchemaVersion, ID: t.res.Order, Activity: t.Activity, User: t.User, Item: d.Item, Quantity: t.Quantity,
 		CreatedAtMs: d.ReservedAtMs, Extra: t.Extra,
-	}
-	told := make(chan Outcome, 1)
-	keep()
-	e.send(ctx, t, o, until, mine, func(out Outcome) {
-		told <- out
-		e.open.leave()
-	})
-	late := e.timers.start(time.Until(t.answer))
-	defer e.timers.giveBack(late)
-	select {
-	case out := <-told:
-		return out
-	case <-late.C:
-		return e.accept(t, order.Processing, "", CausePublishing)
-	}
+	}, until, mine)
 }
 
-// send hands an order to Kafka and has the outcome told, once. It does not wait.
-func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Time, mine bool, tell func(Outcome)) {
+// republish is publish for an order whose answer has been told already, and waits for its outcome.
+func (y *try) republish(d ledger.Decision, until time.Time, mine bool) Outcome {
+	y.told = false
+	y.publish(d, until, mine)
+	return y.await()
+}
+
+// await answers the buyer of an order that is being published: with `queued` when Kafka has it in time, else with
+// `processing` while the work goes on.
+func (y *try) await() Outcome {
+	t := y.t
+	t.kept = true
+	if !y.told {
+		late := time.NewTimer(time.Until(t.answer))
+		defer late.Stop()
+		select {
+		case <-y.news:
+		case <-late.C:
+			return t.e.accept(t, order.Processing, "", CausePublishing)
+		}
+	}
+	return y.out
+}
+
+// tell gives the outcome of a publication, once.
+func (y *try) tell(out Outcome) {
+	y.out = out
+	y.news <- struct{}{}
+	y.t.e.open.leave()
+}
+
+// send hands an order to Kafka and has the outcome told. It does not wait.
+func (y *try) send(o *order.Order, until time.Time, mine bool) {
 	crashpoint.Here("after_reserve")
+	t, e := y.t, y.t.e
 	began := time.Now()
 	sent := func(ack Ack, err error) {
 		switch {
@@ -49,14 +68,14 @@ func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Tim
 			e.marker.mark(t.Activity, ledger.Ack{
 				Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Partition: ack.Partition, Offset: ack.Offset,
 			})
-			tell(e.accept(t, order.Queued, "", CausePublished))
+			y.tell(e.accept(t, order.Queued, "", CausePublished))
 		case !errors.Is(err, ErrNotSent):
 			// It may be in Kafka. The reservation stays; the worker settles it, or the sweep.
-			tell(e.accept(t, order.Processing, "", CauseUnconfirmed))
+			y.tell(e.accept(t, order.Processing, "", CauseUnconfirmed))
 		case !mine:
-			tell(e.accept(t, order.Processing, "", CauseNotSent))
+			y.tell(e.accept(t, order.Processing, "", CauseNotSent))
 		default:
-			go func() { tell(e.takeBack(ctx, t, o)) }() // a call to Redis, and whoever says this has others to serve
+			go func() { y.tell(e.takeBack(t, o)) }() // a call to Redis, and whoever says this has others to serve
 		}
 	}
 	if began.Add(e.o.PublishTakes).After(until) { // a copy might go out after the sweep began to look
@@ -70,8 +89,8 @@ func (e *Edge) send(ctx context.Context, t *task, o *order.Order, until time.Tim
 }
 
 // takeBack releases an order that was not sent.
-func (e *Edge) takeBack(ctx context.Context, t *task, o *order.Order) Outcome {
-	rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+func (e *Edge) takeBack(t *task, o *order.Order) Outcome {
+	rctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	res := t.res
 	// Who has been answered already, at the end of the request's budget, was given the order's id.

@@ -35,26 +35,53 @@ type Batcher struct {
 
 // lane is the queue of one activity. It exists while somebody waits in it or its call is under way.
 type lane struct {
-	waiting []*member
+	waiting []*Member
 }
 
-type member struct {
-	r     Reservation
+// Member is a reservation that waits for its part of a call. One is good for one Join.
+type Member struct {
+	Reservation
+	// Answered is called when the answer is there: once, by the goroutine that answers the whole batch, so it must not block.
+	// After Leave has succeeded it is not called.
+	Answered func()
+
 	state atomic.Int32
-	done  chan struct{} // closed once the answer is there
-	answer
+	d     Decision
+	err   error
 }
 
-// A member waits until either its call takes it or its caller gives up, whichever is first.
+// A member waits until a call takes it and then until that is answered, or until its caller leaves, whichever is first.
 const (
 	waiting int32 = iota
 	taken
-	abandoned
+	answered
+	left
 )
 
-type answer struct {
-	d   Decision
-	err error
+// Answer is what the call said, for Answered and once Leave was refused. The error is ErrNotExecuted or ErrUnknown.
+func (m *Member) Answer() (Decision, error) { return m.d, m.err }
+
+// Leave gives up waiting. Its error says what is known of the reservation then: ErrNotExecuted while no call has taken it, else
+// ErrUnknown. Where it is nil it was too late: the answer is there, and Answered is called or has been.
+func (m *Member) Leave() error {
+	switch {
+	case m.state.CompareAndSwap(waiting, left):
+		return fmt.Errorf("%w: gave up waiting for a call", ErrNotExecuted)
+	case m.state.CompareAndSwap(taken, left):
+		return fmt.Errorf("%w: gave up waiting for the answer of a call", ErrUnknown)
+	}
+	return nil
+}
+
+// Take is for who serves the member: it is false when the member has left.
+func (m *Member) Take() bool { return m.state.CompareAndSwap(waiting, taken) }
+
+// Settle is for who serves the member, after Take: it gives the answer, unless the member has left.
+func (m *Member) Settle(d Decision, err error) {
+	m.d, m.err = d, err
+	if m.state.CompareAndSwap(taken, answered) {
+		m.Answered()
+	}
 }
 
 // NewBatcher makes a Batcher on a Ledger.
@@ -73,30 +100,9 @@ func newBatcher(reserve func(context.Context, int64, []Reservation) ([]Decision,
 	return &Batcher{reserve: reserve, o: o, lanes: make(map[int64]*lane)}
 }
 
-// Reserve joins the next call of the activity and waits for its answer. When ctx ends while the member still waits for a
-// call the error is ErrNotExecuted; when it ends later, ErrUnknown.
-func (b *Batcher) Reserve(ctx context.Context, activity int64, r Reservation) (Decision, error) {
-	m := &member{r: r, done: make(chan struct{})}
-	if err := b.join(activity, m); err != nil {
-		return Decision{}, err
-	}
-	select {
-	case <-m.done:
-		return m.d, m.err
-	case <-ctx.Done():
-		if m.state.CompareAndSwap(waiting, abandoned) {
-			return Decision{}, fmt.Errorf("%w: activity %d: %w", ErrNotExecuted, activity, context.Cause(ctx))
-		}
-		select {
-		case <-m.done: // it had just been answered
-			return m.d, m.err
-		default:
-			return Decision{}, fmt.Errorf("%w: activity %d: %w", ErrUnknown, activity, context.Cause(ctx))
-		}
-	}
-}
-
-func (b *Batcher) join(activity int64, m *member) error {
+// Join has a reservation take part in the next call of its activity. When its error, which is ErrNotExecuted, is not nil, the
+// member never waits. Else its answer comes, within twice CallTimeout and what the calls before it take.
+func (b *Batcher) Join(activity int64, m *Member) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -106,8 +112,7 @@ func (b *Batcher) join(activity int64, m *member) error {
 	if q == nil {
 		q = &lane{}
 		b.lanes[activity] = q
-		b.calls.Add(1)
-		defer func() { go b.run(activity, q) }()
+		b.serve(activity, q)
 	}
 	if len(q.waiting) >= b.o.MaxQueue {
 		return fmt.Errorf("%w: activity %d: %d reservations are waiting already", ErrNotExecuted, activity, len(q.waiting))
@@ -116,52 +121,70 @@ func (b *Batcher) join(activity int64, m *member) error {
 	return nil
 }
 
-// run makes one call after the other until nobody waits.
+// serve has the next call of a lane made.
+func (b *Batcher) serve(activity int64, q *lane) {
+	b.calls.Add(1)
+	go func() {
+		defer b.calls.Done()
+		b.run(activity, q)
+	}()
+}
+
+// run makes a call and answers its members while the next one is under way already.
 func (b *Batcher) run(activity int64, q *lane) {
-	defer b.calls.Done()
-	batch := make([]*member, 0, b.o.MaxBatch)
 	for {
 		// Whoever is about to join gets the chance to, since one call is cheaper than two. A lone buyer does not wait: with
 		// nobody else ready to run this returns at once.
 		runtime.Gosched()
-		batch = b.next(activity, q, batch[:0])
-		if batch == nil {
+		batch, more := b.next(activity, q)
+		if !more {
 			return
 		}
-		if len(batch) > 0 {
-			b.call(activity, batch)
+		if len(batch) == 0 {
+			continue
 		}
+		decisions, err := b.call(activity, batch)
+		b.serve(activity, q)
+		for i, m := range batch {
+			if err != nil {
+				m.Settle(Decision{}, err)
+			} else {
+				m.Settle(decisions[i], nil)
+			}
+		}
+		return
 	}
 }
 
-// next takes the members of the next call. nil: nobody waits and the lane is gone; empty: all of them gave up.
-func (b *Batcher) next(activity int64, q *lane, batch []*member) []*member {
+// next takes the members of the next call. false: nobody waits and the lane is gone; none of them: all gave up.
+func (b *Batcher) next(activity int64, q *lane) (batch []*Member, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(q.waiting) == 0 {
 		delete(b.lanes, activity)
-		return nil
+		return nil, false
 	}
+	batch = make([]*Member, 0, min(len(q.waiting), b.o.MaxBatch))
 	n := 0
 	for _, m := range q.waiting {
 		if len(batch) == b.o.MaxBatch {
 			break
 		}
 		n++
-		if m.state.CompareAndSwap(waiting, taken) {
+		if m.Take() {
 			batch = append(batch, m)
 		}
 	}
 	rest := copy(q.waiting, q.waiting[n:])
 	clear(q.waiting[rest:])
 	q.waiting = q.waiting[:rest]
-	return batch
+	return batch, true
 }
 
-func (b *Batcher) call(activity int64, batch []*member) {
+func (b *Batcher) call(activity int64, batch []*Member) ([]Decision, error) {
 	members := make([]Reservation, len(batch))
 	for i, m := range batch {
-		members[i] = m.r
+		members[i] = m.Reservation
 	}
 	// Not the context of any member: one that hangs up must not take the others' answers along.
 	ctx, cancel := context.WithTimeout(context.Background(), b.o.CallTimeout)
@@ -171,14 +194,7 @@ func (b *Batcher) call(activity int64, batch []*member) {
 	if b.o.Observe != nil {
 		b.o.Observe(activity, len(batch), time.Since(began), err)
 	}
-	for i, m := range batch {
-		if err != nil {
-			m.err = err
-		} else {
-			m.d = decisions[i]
-		}
-		close(m.done)
-	}
+	return decisions, err
 }
 
 // Close refuses new members and waits until everybody who waits has been answered.

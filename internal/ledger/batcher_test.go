@@ -30,6 +30,24 @@ func (h *held) reserve(_ context.Context, _ int64, members []Reservation) ([]Dec
 	return out, nil
 }
 
+// Reserve joins and waits for the answer, or until ctx ends.
+func (b *Batcher) Reserve(ctx context.Context, activity int64, r Reservation) (Decision, error) {
+	done := make(chan struct{})
+	m := &Member{Reservation: r, Answered: func() { close(done) }}
+	if err := b.Join(activity, m); err != nil {
+		return Decision{}, err
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		if err := m.Leave(); err != nil {
+			return Decision{}, err
+		}
+		<-done
+	}
+	return m.Answer()
+}
+
 type asked struct {
 	d   Decision
 	err error
