@@ -229,7 +229,7 @@ func (h *Orders) view(w http.ResponseWriter, r *http.Request, activity int64) er
 	j := make([]byte, 0, 192)
 	j = strconv.AppendInt(append(j, `{"activity_id":`...), activity, 10)
 	j = strconv.AppendInt(append(j, `,"item_id":`...), v.Activity.Item, 10)
-	j = append(append(j, `,"state":`...), quoted(v.State)...)
+	j = appendQuoted(append(j, `,"state":`...), v.State)
 	j = strconv.AppendInt(append(j, `,"starts_at":`...), v.Activity.StartsAtMs, 10)
 	j = strconv.AppendInt(append(j, `,"ends_at":`...), v.Activity.EndsAtMs, 10)
 	j = strconv.AppendInt(append(j, `,"server_time":`...), v.ServerTimeMs, 10)

@@ -80,6 +80,18 @@ func stripped(r *http.Request) string {
 	return "/" + strings.TrimLeft(front, "/")
 }
 
+// isPlain says whether a path needs no escaping for sure.
+func isPlain(path string) bool {
+	for i := range len(path) {
+		switch c := path[i]; {
+		case c == '/' || c == '-' || c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // allows says which methods a call takes, for the Allow header.
 func (c call) allows() string {
 	if c == orders {

@@ -58,7 +58,7 @@ var answers = sync.OnceValue(func() map[edge.Reason]*answer {
 			b = append(b, `,"reason":"`...)
 			b = append(b, reason...)
 			b = append(b, `","msg":`...)
-			a.body[lang] = append(append(b, quoted(text)...), tail...)
+			a.body[lang] = append(appendQuoted(b, text), tail...)
 		}
 		m[reason] = a
 	}
@@ -199,13 +199,13 @@ func (f refusal) withDetails(body []byte, lang edge.Lang) []byte {
 	}
 	if f.orderID != "" {
 		b = append(b, `,"order_id":`...)
-		b = append(b, quoted(f.orderID)...)
+		b = appendQuoted(b, f.orderID)
 		b = append(b, `,"status_url":`...)
-		b = append(b, quoted(f.statusURL)...)
+		b = appendQuoted(b, f.statusURL)
 	}
 	if f.detail != "" {
 		b = append(b, `,"detail":`...)
-		b = append(b, quoted(f.detail)...)
+		b = appendQuoted(b, f.detail)
 	}
 	b = append(b, tail...)
 	if onlyStart {
@@ -224,15 +224,15 @@ func accept(w http.ResponseWriter, r *http.Request, statusURL string, out edge.O
 	note(r, out.Activity, edge.Accepted, word)
 	b := make([]byte, 0, 256)
 	b = append(b, `{"code":202,"order_id":`...)
-	b = append(b, quoted(out.OrderID)...)
+	b = appendQuoted(b, out.OrderID)
 	b = append(b, `,"status":`...)
-	b = append(b, quoted(word)...)
+	b = appendQuoted(b, word)
 	if out.StatusReason != "" {
 		b = append(b, `,"reason":`...)
-		b = append(b, quoted(out.StatusReason)...)
+		b = appendQuoted(b, out.StatusReason)
 	}
 	b = append(b, `,"status_url":`...)
-	b = append(b, quoted(statusURL)...)
+	b = appendQuoted(b, statusURL)
 	b = append(b, '}', '\n')
 	writeJSON(w, r, http.StatusAccepted, b)
 	return nil
@@ -266,26 +266,25 @@ func viewJSON(v edge.OrderView) []byte {
 
 func writeJSON(w http.ResponseWriter, r *http.Request, status int, b []byte) {
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
+	v := []string{"application/json", "no-store"} // per answer, since other handlers may change header values in place
+	h["Content-Type"], h["Cache-Control"] = v[0:1:1], v[1:2:2]
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(b) //nolint:gosec // G705: JSON, and said to be JSON
 	}
 }
 
-// quoted is s as a JSON string.
-func quoted(s string) []byte {
+// appendQuoted appends s as a JSON string.
+func appendQuoted(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			b, err := json.Marshal(s)
+			quoted, err := json.Marshal(s)
 			if err != nil {
 				panic(err)
 			}
-			return b
+			return append(b, quoted...)
 		}
 	}
-	b := make([]byte, 0, len(s)+2)
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')

@@ -112,20 +112,21 @@ func (h *Reserve) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if bad.reason != edge.Accepted {
 		return h.refuse(w, r, bad)
 	}
-	repl := replacer(r)
-	repl.Set("seckill.activity", strconv.FormatInt(activity, 10))
 	req, bad := h.request(w, r, activity)
 	if bad.reason != edge.Accepted {
+		replacer(r).Set("seckill.activity", strconv.FormatInt(activity, 10))
 		return h.refuse(w, r, bad)
 	}
 	out := h.order(r, req)
 	if out.OrderID != "" {
-		repl.Set("seckill.order_id", out.OrderID)
+		replacer(r).Set("seckill.order_id", out.OrderID)
 	}
 	if out.Reason != edge.Accepted {
 		f := refusal{reason: out.Reason, detail: out.Detail, retryAfter: out.RetryAfter, startsAtMs: out.StartsAtMs}
 		if isKnown(out.Reason) {
 			f.activity = activity
+		} else {
+			replacer(r).Set("seckill.activity", strconv.FormatInt(activity, 10))
 		}
 		if out.Reason == edge.AlreadyOrdered && out.OrderID != "" {
 			f.orderID, f.statusURL = out.OrderID, h.statusURL(r, activity, out.OrderID)
@@ -164,7 +165,10 @@ func (h *Reserve) statusURL(r *http.Request, activity int64, orderID string) str
 	if h.Activity == nil {
 		prefix = stripped(r) + prefix
 	}
-	return (&url.URL{Path: prefix}).EscapedPath() + "/" + strconv.FormatInt(activity, 10) + "/orders/" + orderID
+	if !isPlain(prefix) {
+		prefix = (&url.URL{Path: prefix}).EscapedPath()
+	}
+	return prefix + "/" + strconv.FormatInt(activity, 10) + "/orders/" + orderID
 }
 
 // request reads and checks everything that a purchase consists of.

@@ -5,7 +5,8 @@
 #   scripts/bench.sh [PATTERN]     default: all of them. A pattern as of go test -bench, such as Refusals or Landing
 #
 # BENCH_ROUNDS and BENCH_TURN set how many rounds there are and how long a turn takes; BENCH_PROFILE=FOLDER has processor
-# profiles of the gateway written there, one for each turn.
+# and allocation profiles of the gateway written there, one of each for each turn. BENCH_APPENDONLY=no has Redis keep no
+# append-only file.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 use_services

@@ -29,14 +29,16 @@ const causeRefusedBefore Cause = "refused_before"
 type task struct {
 	Request
 	e       *Edge
-	res     ledger.Reservation
 	began   time.Time // before the first reserve call
 	answer  time.Time // when the buyer must have heard
 	timings ledger.Timings
 	item    int64
 	kept    bool // whoever goes on with the order gives back its place in open
-	first   try
+	first   try  // its reservation is that of all tries
 }
+
+// res is what is to be reserved.
+func (t *task) res() *ledger.Reservation { return &t.first.Reservation }
 
 // try is one reserve call of a task. When it reserves, the order is published at once, by the goroutine that has the answers of
 // the whole batch: its request need not wake up twice.
@@ -44,9 +46,12 @@ type try struct {
 	ledger.Member
 	t     *task
 	news  chan struct{} // room for one: the answer is there, or the outcome of what is published
-	told  bool          // that came; for the request only, as what follows
+	told  bool          // that came; for the request only, as `again`
 	again bool          // there was a try before
-	out   Outcome       // of what is published
+
+	// The outcome of what is published: a status, or none where it was taken back; and why.
+	status order.Status
+	cause  Cause
 }
 
 // newTry is a fresh one: an earlier one may still be in a call.
@@ -54,9 +59,9 @@ func (t *task) newTry() *try {
 	y := &t.first
 	if y.t != nil {
 		y = new(try)
+		y.Reservation = *t.res()
 	}
-	y.t, y.news = t, make(chan struct{}, 1)
-	y.Reservation, y.Answered = t.res, y.answered
+	y.t, y.news, y.Answered = t, make(chan struct{}, 1), y.answered
 	return y
 }
 
@@ -114,14 +119,13 @@ func (e *Edge) Order(ctx context.Context, r Request) Outcome {
 		}
 	}()
 
-	ctx = context.WithoutCancel(ctx)
 	for attempt := 0; ; attempt++ {
 		id, err := orderID(&r, attempt)
 		if err != nil {
 			e.log.Error("make an order id", zap.Error(err))
 			return refuse(&r, Unavailable, CauseNotReserved)
 		}
-		t.res = ledger.Reservation{
+		*t.res() = ledger.Reservation{
 			Order: id, Nonce: strconv.FormatUint(rand.Uint64(), 36), User: r.User, Quantity: r.Quantity, Extra: r.Extra, Window: r.Window,
 			Item: t.item,
 		}
@@ -146,7 +150,7 @@ func (e *Edge) reserve(ctx context.Context, t *task) Outcome {
 	if err != nil {
 		return refuse(&t.Request, Unavailable, CauseNotReserved)
 	}
-	t.res.NotAfterMs = notAfter
+	t.res().NotAfterMs = notAfter
 	y, called, err := e.ask(rctx, t)
 	switch {
 	case errors.Is(err, ledger.ErrNotExecuted):
@@ -164,7 +168,7 @@ func (e *Edge) reserve(ctx context.Context, t *task) Outcome {
 	if d.Item > 0 {
 		t.item = d.Item
 	}
-	return e.act(ctx, t, y, called)
+	return e.act(context.WithoutCancel(ctx), t, y, called)
 }
 
 // ask makes the reserve call, and again with the same order id while its outcome is unknown and the budget lasts. It gives the
@@ -213,7 +217,7 @@ func (e *Edge) act(ctx context.Context, t *task, y *try, called time.Time) Outco
 		}
 		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
 	case ledger.AlreadyHas:
-		if d.LiveOrder == t.res.Order { // it landed so long ago that its result has expired
+		if d.LiveOrder == t.res().Order { // it landed so long ago that its result has expired
 			return e.standing(ctx, t)
 		}
 		o := refuse(&t.Request, AlreadyOrdered, CauseScript)
@@ -261,7 +265,7 @@ func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Ou
 	e.fenced.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, t.answer)
 	defer cancel()
-	fenced := t.res
+	fenced := *t.res()
 	fenced.Refused = true
 	released, err := e.led.Release(ctx, t.Activity, fenced, t.publishBudget())
 	switch {
@@ -293,7 +297,7 @@ func (e *Edge) again(ctx context.Context, t *task, y *try, d ledger.Decision, ca
 	// The record must say what was reserved, and this request may ask for something else under the same key.
 	lctx, cancel := context.WithDeadline(ctx, t.answer)
 	defer cancel()
-	v, err := e.led.Lookup(lctx, t.Activity, t.res.Order)
+	v, err := e.led.Lookup(lctx, t.Activity, t.res().Order)
 	switch {
 	case err != nil || !v.Found:
 		return e.accept(t, order.Processing, "", CauseRepeat)
@@ -310,7 +314,7 @@ func (e *Edge) again(ctx context.Context, t *task, y *try, d ledger.Decision, ca
 func (e *Edge) standing(ctx context.Context, t *task) Outcome {
 	ctx, cancel := context.WithDeadline(ctx, t.answer)
 	defer cancel()
-	v, err := e.led.Lookup(ctx, t.Activity, t.res.Order)
+	v, err := e.led.Lookup(ctx, t.Activity, t.res().Order)
 	if err != nil || !v.Found {
 		return e.accept(t, order.Processing, "", CauseRepeat)
 	}
@@ -328,7 +332,7 @@ func refuse(r *Request, reason Reason, c Cause) Outcome {
 func (e *Edge) accept(t *task, s order.Status, reason string, c Cause) Outcome {
 	e.repeats.took(t.Activity, t.IdempotencyKey, t.began)
 	return Outcome{
-		HTTP: HTTPStatus(Accepted), Activity: t.Activity, OrderID: t.res.Order, Status: s, StatusReason: reason,
+		HTTP: HTTPStatus(Accepted), Activity: t.Activity, OrderID: t.res().Order, Status: s, StatusReason: reason,
 		Item: t.item, Quantity: t.Quantity, Cause: c,
 	}
 }

@@ -20,7 +20,7 @@ const releaseTimeout = 2 * time.Second
 func (y *try) publish(d ledger.Decision, until time.Time, mine bool) {
 	t := y.t
 	y.send(&order.Order{
-		V: order.SchemaVersion, ID: t.res.Order, Activity: t.Activity, User: t.User, Item: d.Item, Quantity: t.Quantity,
+		V: order.SchemaVersion, ID: t.res().Order, Activity: t.Activity, User: t.User, Item: d.Item, Quantity: t.Quantity,
 		CreatedAtMs: d.ReservedAtMs, Extra: t.Extra,
 	}, until, mine)
 }
@@ -46,12 +46,15 @@ func (y *try) await() Outcome {
 			return t.e.accept(t, order.Processing, "", CausePublishing)
 		}
 	}
-	return y.out
+	if y.status == "" {
+		return refuse(&t.Request, Unavailable, y.cause)
+	}
+	return t.e.accept(t, y.status, "", y.cause)
 }
 
 // tell gives the outcome of a publication, once.
-func (y *try) tell(out Outcome) {
-	y.out = out
+func (y *try) tell(s order.Status, c Cause) {
+	y.status, y.cause = s, c
 	y.news <- struct{}{}
 	y.t.e.open.leave()
 }
@@ -68,14 +71,14 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 			e.marker.mark(t.Activity, ledger.Ack{
 				Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Partition: ack.Partition, Offset: ack.Offset,
 			})
-			y.tell(e.accept(t, order.Queued, "", CausePublished))
+			y.tell(order.Queued, CausePublished)
 		case !errors.Is(err, ErrNotSent):
 			// It may be in Kafka. The reservation stays; the worker settles it, or the sweep.
-			y.tell(e.accept(t, order.Processing, "", CauseUnconfirmed))
+			y.tell(order.Processing, CauseUnconfirmed)
 		case !mine:
-			y.tell(e.accept(t, order.Processing, "", CauseNotSent))
+			y.tell(order.Processing, CauseNotSent)
 		default:
-			go func() { y.tell(e.takeBack(t, o)) }() // a call to Redis, and whoever says this has others to serve
+			go func() { y.tell(e.takeBack(t, o), CauseNotSent) }() // a call to Redis, and whoever says this has others to serve
 		}
 	}
 	if began.Add(e.o.PublishTakes).After(until) { // a copy might go out after the sweep began to look
@@ -88,11 +91,11 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 	})
 }
 
-// takeBack releases an order that was not sent.
-func (e *Edge) takeBack(t *task, o *order.Order) Outcome {
+// takeBack releases an order that was not sent, and gives its status then: none if nothing is left of it.
+func (e *Edge) takeBack(t *task, o *order.Order) order.Status {
 	rctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	res := t.res
+	res := *t.res()
 	// Who has been answered already, at the end of the request's budget, was given the order's id.
 	res.Refused = time.Now().Before(t.answer)
 	released, err := e.led.Release(rctx, t.Activity, res, t.publishBudget())
@@ -100,7 +103,7 @@ func (e *Edge) takeBack(t *task, o *order.Order) Outcome {
 		e.log.Debug("release an order that was not sent; the sweep will publish it", zap.String("order", o.ID), zap.Error(err))
 	}
 	if err != nil || released != ledger.ReleasedNow {
-		return e.accept(t, order.Processing, "", CauseNotSent)
+		return order.Processing
 	}
-	return refuse(&t.Request, Unavailable, CauseNotSent)
+	return ""
 }

@@ -23,8 +23,8 @@ const (
 // `processing` until a release has answered.
 func (e *Edge) handOver(t *task, c Cause) Outcome {
 	t.kept = true
-	e.undecided.add(t.res.Order, doubt{user: t.User, quantity: t.Quantity, item: t.item})
-	e.releaser.add(&pending{activity: t.Activity, res: t.res, maxAge: t.publishBudget(), due: time.Now()})
+	e.undecided.add(t.res().Order, doubt{user: t.User, quantity: t.Quantity, item: t.item})
+	e.releaser.add(&pending{activity: t.Activity, res: *t.res(), maxAge: t.publishBudget(), due: time.Now()})
 	return e.accept(t, order.Processing, "", c)
 }
 

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -35,5 +36,18 @@ func TestReasonsAreCleaned(t *testing.T) {
 	r, err := decodeResult(got)
 	if err != nil || r.Reason != "no stock left" {
 		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// The keys of a reserve call's members are those that everything else uses.
+func TestKeysOfMembers(t *testing.T) {
+	k := KeysOf(42)
+	members := []Reservation{{Order: "o1", User: "u1"}, {Order: "order-2", User: "买家"}, {}}
+	var want []string
+	for _, m := range members {
+		want = append(want, k.Result(m.Order), k.UserWindow(m.User))
+	}
+	if got := k.members(k.base(0), members)[7:]; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

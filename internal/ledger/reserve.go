@@ -15,13 +15,12 @@ func (l *Ledger) Reserve(ctx context.Context, activity int64, members []Reservat
 		return nil, nil
 	}
 	k := KeysOf(activity)
-	keys := k.base(2 * len(members))
+	keys := k.members(k.base(2*len(members)), members)
 	args := make([]any, 0, 3+7*len(members))
 	args = append(args, len(members), EventsChannel, activity)
 	windows := make([]int64, len(members))
 	for i := range members {
 		m := &members[i]
-		keys = append(keys, k.Result(m.Order), k.UserWindow(m.User))
 		windows[i] = m.Window.Milliseconds()
 		// Pointers, since every value in an `any` would be a copy of its own.
 		args = append(args, &m.Order, &m.Nonce, &m.User, &m.Quantity, &windows[i], &m.NotAfterMs, text(m.Extra))
