@@ -182,7 +182,6 @@ func (w *world) put(q Query, s order.Status) {
 	})
 }
 
-// TestWait: woken by an event at once; and by its own second look when the event was missed.
 // E115: a load that ends between the look for an order and the question whether the activity is loaded. What was not there then
 // is there now, and nobody may be told that it does not exist.
 func TestE115LoadedBetweenTwoLooks(t *testing.T) {
@@ -205,6 +204,7 @@ func TestE115LoadedBetweenTwoLooks(t *testing.T) {
 	})
 }
 
+// TestWait: woken by an event at once; and by its own second look when the event was missed.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	bubble(t, Options{}, nil, func(t *testing.T, w *world, e *Edge) {
