@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -141,12 +142,6 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 	if err := w.settle(ctx, landed); err != nil {
 		return err
 	}
-	if len(landed) == len(old) {
-		return nil
-	}
-	if err := w.sameLoad(ctx); err != nil {
-		return err
-	}
 	for _, e := range old {
 		if _, there := rows[e.Order]; there {
 			continue
@@ -164,17 +159,24 @@ func (w *work) lookAfter(ctx context.Context, old []ledger.Entry) error {
 	return nil
 }
 
-// sameLoad refuses to go on when Redis changed servers, or was loaded anew, since the run looked: a replica that was promoted
-// meanwhile may show a reservation whose release it has lost, and publishing that would land an order that was refused.
-func (w *work) sameLoad(ctx context.Context) error {
-	looks, err := w.Ledger.Inspect(ctx, w.out.ID)
-	if err != nil {
-		return err
+// sameLoad refuses to go on when Redis changed servers, or was loaded anew, since the run looked: what the run saw may be a
+// reservation whose release another server has, or whose units a load has sold again. It gives Redis' time, and is called right
+// before each order is published and not once for all of them: Kafka may be slow. A load that begins later waits until the
+// publishing has ended, for the publish budget; what passes before it starts has to fit in what a load waits besides.
+func (w *work) sameLoad(ctx context.Context) (nowMs int64, err error) {
+	for {
+		began := time.Now()
+		looks, err := w.Ledger.Inspect(ctx, w.out.ID)
+		if err != nil {
+			return 0, err
+		}
+		if !looks[0].SameServer || looks[0].Epoch != w.epoch {
+			return 0, errors.New("redis changed while its reservations were looked at; the next run looks again")
+		}
+		if time.Since(began).Milliseconds() <= w.Timings.ReserveDeadlineMs {
+			return looks[0].NowMs, nil
+		}
 	}
-	if !looks[0].SameServer || looks[0].Epoch != w.epoch {
-		return errors.New("redis changed while its reservations were looked at; the next run looks again")
-	}
-	return nil
 }
 
 // forget drops what was published again so long ago that it holds nothing up any more. Most of it has landed, and no sweep meets it.
@@ -198,6 +200,10 @@ func (w *work) unpublished(e ledger.Entry) bool {
 
 // republish gives the order to Kafka once more, with its own id: should it be there after all, the worker takes it once.
 func (w *work) republish(ctx context.Context, e ledger.Entry) error {
+	now, err := w.sameLoad(ctx)
+	if err != nil {
+		return err
+	}
 	why := "everything that could have been published has landed and mysql does not have the order"
 	if e.Tries > 0 {
 		why = fmt.Sprintf("mysql was short of stock for the order, %d times by now, and it is to be tried again", e.Tries)
@@ -219,7 +225,7 @@ func (w *work) republish(ctx context.Context, e ledger.Entry) error {
 	if errors.Is(err, kafka.ErrNotSent) {
 		return fmt.Errorf("publish order %s again: %w", e.Order, err)
 	}
-	w.republishedAt()[e.Order] = w.now + w.Timings.PublishBudgetMs // it may be sent until then
+	w.republishedAt()[e.Order] = now + w.Timings.PublishBudgetMs // it may be sent until then
 	if err != nil {
 		return fmt.Errorf("publish order %s again: %w", e.Order, err)
 	}
