@@ -76,6 +76,7 @@ func (a *Applier) Doubt(table string, _ error) { a.Metrics.Doubt(table) }
 // Apply implements binlog.Sink. It tries until Redis has the transaction or ctx ends: with Redis down the stream waits
 // here, and should the server give up on it meanwhile, it goes on from the kept position.
 func (a *Applier) Apply(ctx context.Context, t *binlog.Transaction) error {
+	a.Tracker.Applying()
 	began := time.Now()
 	wait := 20 * time.Millisecond
 	for {

@@ -13,6 +13,7 @@ type Tracker struct {
 	mu      sync.Mutex
 	step    uint64 // grows with every move, forwards or back
 	at      binlog.Position
+	busy    bool // what comes after at is being applied
 	pins    map[*Pin]struct{}
 	back    *Pin   // where the stream has to go back to
 	kept    uint64 // step of the position that was kept last
@@ -31,11 +32,18 @@ func NewTracker(at binlog.Position) *Tracker {
 	return &Tracker{at: at, step: 1, pins: map[*Pin]struct{}{}, restart: make(chan struct{}, 1)}
 }
 
+// Applying notes that what comes next is being applied, until Synced.
+func (t *Tracker) Applying() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = true
+}
+
 // Synced notes that Redis has everything up to p.
 func (t *Tracker) Synced(p binlog.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.at = p
+	t.at, t.busy = p, false
 	t.step++
 }
 
@@ -55,8 +63,9 @@ func (t *Tracker) Pin() *Pin {
 	return p
 }
 
-// Done lets go of the pin. After a load that succeeded the stream goes back to it, if it has moved since; after one that
-// failed the activity is still closed and needs nothing.
+// Done lets go of the pin. After a load that succeeded the stream goes back to it, if it has moved since or is about to:
+// what it is applying may have met the load already, and be lost on it. After one that failed the activity is still closed and
+// needs nothing.
 func (p *Pin) Done(loaded bool) {
 	t := p.tracker
 	t.mu.Lock()
@@ -65,7 +74,7 @@ func (p *Pin) Done(loaded bool) {
 		return
 	}
 	delete(t.pins, p)
-	if !loaded || p.step == t.step || (t.back != nil && t.back.step <= p.step) {
+	if !loaded || (p.step == t.step && !t.busy) || (t.back != nil && t.back.step <= p.step) {
 		return
 	}
 	t.back = p
@@ -86,6 +95,7 @@ func (t *Tracker) Start() binlog.Position {
 	case <-t.restart:
 	default:
 	}
+	t.busy = false
 	if t.back == nil {
 		return t.at
 	}

@@ -1,8 +1,13 @@
 package follow
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
 )
 
@@ -59,6 +64,64 @@ func TestLoadWithoutTrafficDoesNotRewind(t *testing.T) {
 	case <-tr.Restart():
 		t.Fatal("restart although nothing moved")
 	default:
+	}
+}
+
+// loading is a Redis in which a load ends just after it has ignored a settlement.
+type loading struct {
+	Ledger
+	end func()
+}
+
+func (l loading) Settle(context.Context, ledger.Settlement) (ledger.Settled, error) {
+	l.end()
+	return ledger.Settled{}, nil
+}
+
+type selling struct{ Directory }
+
+func (selling) OfItem(int64) []int64 { return []int64{1} }
+
+type uncounted struct{ Metrics }
+
+func (uncounted) Applied(int, time.Duration) {}
+
+// A transaction that met the load, and whose position is noted only after the load's end, is lost on the load like those before.
+func TestLoadRewindsWhatIsBeingApplied(t *testing.T) {
+	for _, when := range []string{"pinned before", "pinned meanwhile"} {
+		t.Run(when, func(t *testing.T) {
+			tr := NewTracker(at(1))
+			pin := tr.Pin()
+			a := &Applier{
+				Ledger: loading{end: func() {
+					if when == "pinned meanwhile" {
+						pin.Done(false)
+						pin = tr.Pin()
+					}
+					pin.Done(true)
+				}},
+				Directory: selling{}, Metrics: uncounted{}, Tracker: tr, Log: zap.NewNop(), Blocked: func(error) {},
+			}
+			if err := a.Apply(t.Context(), &binlog.Transaction{Items: map[int64]binlog.Stock{1: {Version: 2, Stock: 3}}}); err != nil {
+				t.Fatal(err)
+			}
+			a.Synced(at(2))
+			select {
+			case <-tr.Restart():
+			default:
+				t.Fatal("the stream was not told to restart")
+			}
+			kept(t, tr, 1)
+			if p := tr.Start(); p.Offset != 1 {
+				t.Fatalf("restart at %d, want 1", p.Offset)
+			}
+			tr.Pin().Done(true)
+			select {
+			case <-tr.Restart():
+				t.Fatal("restart although nothing is being applied any more")
+			default:
+			}
+		})
 	}
 }
 
