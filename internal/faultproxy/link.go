@@ -147,6 +147,11 @@ func (l *link) deliver(to *net.TCPConn, queue <-chan chunk) {
 			break
 		}
 		if _, err := to.Write(c.data); err != nil {
+			// The system of a client that is gone answers a server that goes on talking by a reset. Without it the server
+			// talks to nobody for ever: a binlog that nobody reads any more.
+			if to == l.client {
+				l.abort()
+			}
 			break
 		}
 	}

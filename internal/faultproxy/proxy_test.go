@@ -22,6 +22,44 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, testenv.KnownLeaks()...)
 }
 
+// A server that talks all the time learns that its client has gone, as it would without a proxy in between.
+func TestAServerLearnsThatItsClientHasGone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	var talking sync.WaitGroup
+	talking.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			ended <- err
+			return
+		}
+		defer c.Close()
+		for err == nil {
+			_, err = c.Write([]byte("event\n"))
+		}
+		ended <- err
+	})
+	p := New(t, l.Addr().String())
+	t.Cleanup(talking.Wait)
+	t.Cleanup(func() { _ = l.Close() })
+	c := dial(t, p.Addr())
+	if _, err := c.in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the server still talks to a client that has gone")
+		p.Reset()
+	}
+}
+
 // server answers each line "x" with "did x" and counts what it has executed.
 type server struct {
 	addr string
