@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/seckillgate/seckillgate/internal/store"
 )
 
 // Derived server ids come from this range, far above what people assign by hand.
@@ -22,55 +24,20 @@ const (
 )
 
 // serverID is the configured id, or one drawn at random that no replica registered with the server uses.
-func (s *Stream) serverID(ctx context.Context, srv server) (uint32, error) {
-	used, err := replicaIDs(ctx, s.db, srv)
-	if err != nil {
-		// Needs a privilege that reading the log does not. At random, two of a hundred replicas meet once in 10^5 years of
-		// daily restarts.
-		used = nil
-	}
+func (s *Stream) serverID(ctx context.Context) (uint32, error) {
+	// Needs a privilege that reading the log does not. At random, two of a hundred replicas meet once in 10^5 years of daily
+	// restarts.
+	replicas, _ := store.Replicas(ctx, s.db)
 	if s.cfg.ServerID != 0 && !s.clashed.Load() {
 		return s.cfg.ServerID, nil
 	}
 	for range 100 {
 		id := lowestDerivedID + rand.Uint32N(highestDerivedID-lowestDerivedID)
-		if !used[id] {
+		if !slices.ContainsFunc(replicas, func(r store.Replica) bool { return r.ServerID == id }) {
 			return id, nil
 		}
 	}
 	return 0, errors.New("found no free server id: set binlog.server_id")
-}
-
-// replicaIDs lists the server ids that are registered as replicas.
-func replicaIDs(ctx context.Context, db *sql.DB, srv server) (map[uint32]bool, error) {
-	query := "SHOW SLAVE HOSTS"
-	if srv.flavor == mysql.MySQLFlavor && newerThan(srv.version, "8.0.22") {
-		query = "SHOW REPLICAS"
-	}
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	ids := map[uint32]bool{}
-	for rows.Next() {
-		into := make([]any, len(columns))
-		texts := make([]sql.NullString, len(columns))
-		for i := range texts {
-			into[i] = &texts[i]
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		if id, err := strconv.ParseUint(texts[0].String, 10, 32); err == nil {
-			ids[uint32(id)] = true
-		}
-	}
-	return ids, rows.Err()
 }
 
 // newerThan says whether a version is at or above another, "8.0.36-log" style.

@@ -187,7 +187,7 @@ func (s *Stream) comparable(from Position, srv server, schemaNow string) error {
 const eventsAhead = 128
 
 func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server, tables []*schema.Table, sink Sink) (*canal.Canal, *handler, error) {
-	id, err := s.serverID(ctx, srv)
+	id, err := s.serverID(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
