@@ -3,13 +3,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"runtime/debug"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,17 +20,12 @@ const (
 var errBroken = errors.New("the sale did not keep its promises")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := newRoot().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "seckill-drill:", err)
-		stop()
+	cli.Main(newRoot(), func(err error) int {
 		if errors.Is(err, errBroken) {
-			os.Exit(exitBroken)
+			return exitBroken
 		}
-		os.Exit(exitFailed)
-	}
+		return exitFailed
+	})
 }
 
 func newRoot() *cobra.Command {
@@ -56,34 +45,14 @@ It shows live what they are told and how fast, and can keep a record of it.
 		Example: `  seckill-drill run --target http://127.0.0.1:8080 --activity 1001 --rate 2000 --buyers 50000 \
       --header 'Cookie: session={jwt}' --jwt-key-file jwt.key --told told.jsonl
   seckill-drill check --activity 1001 --units 500 --told told.jsonl`,
-		Version:       version(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Version: version(),
 	}
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(), newCheck())
-	cli.Strict(root)
-	return root
+	return cli.Root(root)
 }
 
 // release is set by the release build (-ldflags "-X main.release=v1.2.3").
 var release string
 
-// version names the release, else the module version or commit that the Go tool noted.
-func version() string {
-	if release != "" {
-		return release
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = "devel-" + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return v + " " + info.GoVersion
-}
+// version names what is running.
+func version() string { return cli.Version(release) }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
@@ -18,52 +17,27 @@ func newConfig(load loader) *cobra.Command {
 }
 
 func newConfigCheck(load loader) *cobra.Command {
-	var offline bool
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Explain what run would do, and whether it would start",
-		Long: `Check prints every key with the value in force (secrets hidden), says in words what run would do
-with them, and runs the start-up checks of run, which change nothing. It ends with 0 if run would
-start now.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			s, err := load(needRedis, needKafka, needMySQL)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if err := config.Explain(&s.Config, out); err != nil {
-				return err
-			}
-			fmt.Fprintln(out)
-			for _, name := range config.UnknownEnv(&s.Config) {
-				fmt.Fprintf(out, "warning environment variable %s is not a key of the syncer and is ignored\n", name)
-			}
-			s.explain(out)
-			if offline {
-				return nil
-			}
-			log, err := s.quiet()
-			if err != nil {
-				return err
-			}
-			p, err := s.open(cmd.Context(), log)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, p.Close()) }()
-			found, unreached := startup.Run(cmd.Context(), checks(p))
-			fmt.Fprintln(out, "\nChecks:")
-			startup.Print(out, found, unreached, s.Accept)
-			if err := errors.Join(append(unreached, startup.Refusal(found, s.Accept))...); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(out, "run would start.")
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask Redis, MySQL and Kafka")
-	return cmd
+	return startup.NewConfigCheck(func() (*startup.Subject, error) {
+		s, err := load(needRedis, needKafka, needMySQL)
+		if err != nil {
+			return nil, err
+		}
+		return &startup.Subject{
+			Process: "the syncer", Settings: &s.Config, Accept: s.Accept,
+			Explain: func(out io.Writer) error { s.explain(out); return nil },
+			Open: func(ctx context.Context) ([]startup.Check, func() error, error) {
+				log, err := s.quiet()
+				if err != nil {
+					return nil, nil, err
+				}
+				p, err := s.open(ctx, log)
+				if err != nil {
+					return nil, nil, err
+				}
+				return checks(p), p.Close, nil
+			},
+		}, nil
+	})
 }
 
 // explain says in words what run would do.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -11,7 +10,6 @@ import (
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
-	"github.com/seckillgate/seckillgate/internal/telemetry"
 )
 
 func newRun(load loader) *cobra.Command {
@@ -58,27 +56,13 @@ func run(ctx context.Context, s *settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 
-	health := new(telemetry.Health)
-	health.Set("checks", errors.New("start-up checks are not done yet"))
-	registry := telemetry.NewRegistry("syncer")
-	metrics := runner.NewMetrics(registry)
-	server := telemetry.NewServer(s.HTTP, health, registry, log)
-	if err := server.Start(); err != nil {
+	service, err := startup.Serve(ctx, "syncer", s.HTTP, log)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
-		defer cancel()
-		err = errors.Join(err, server.Stop(ctx))
-	}()
-	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		telemetry.Watchdog(watchCtx, func() error { return nil })
-	}()
-	defer func() { endWatch(); <-watched }()
-	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
+	defer func() { err = errors.Join(err, service.Close(ctx)) }()
+	health, registry := service.Health, service.Registry
+	metrics := runner.NewMetrics(registry)
 
 	if err := startup.Await(ctx, checks(p), s.Accept, "the work", health, log); err != nil {
 		if ctx.Err() != nil {
@@ -88,10 +72,10 @@ func run(ctx context.Context, s *settings) (err error) {
 	}
 	syncer := runner.New(p, health, metrics)
 	syncer.Start()
-	log.Info("running for the lease", zap.String("version", version()), zap.String("name", s.Name), zap.String("http", server.Addr()))
+	log.Info("running for the lease", zap.String("version", version()), zap.String("name", s.Name), zap.String("http", service.Addr()))
 	<-ctx.Done()
 	log.Info("stopping")
-	_ = telemetry.Notify("STOPPING=1")
+	service.Stopping()
 	syncer.Stop()
 	return nil
 }

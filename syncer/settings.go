@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/config"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 )
@@ -23,26 +23,18 @@ type settings struct {
 type loader func(need ...system) (*settings, error)
 
 // system is something that a command may need the address of.
-type system int
+type system = startup.System
 
 const (
-	needRedis system = iota
-	needKafka
-	needMySQL
+	needRedis = startup.Redis
+	needKafka = startup.Kafka
+	needMySQL = startup.MySQL
 )
 
 // loadSettings reads the file, if there is one, and the environment.
 func loadSettings(path string, need ...system) (*settings, error) {
 	cfg := &runner.Config{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9302"}}
-	if !slices.Contains(need, needRedis) {
-		cfg.Redis.Addrs = []string{"redis.invalid:6379"}
-	}
-	if !slices.Contains(need, needKafka) {
-		cfg.Kafka.Brokers = []string{"kafka.invalid:9092"}
-	}
-	if !slices.Contains(need, needMySQL) {
-		cfg.MySQL.DSN = "nobody@tcp(mysql.invalid:3306)/none"
-	}
+	startup.Unneeded(need, &cfg.Redis, &cfg.Kafka, &cfg.MySQL)
 	if err := config.Load(path, cfg); err != nil {
 		return nil, fmt.Errorf("%w: configuration: %w", errRefused, err)
 	}

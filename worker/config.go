@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/tracing"
@@ -26,55 +25,33 @@ is refused. seckill-worker.yaml, beside the unit file, has every key with its me
 }
 
 func newConfigCheck(load loader) *cobra.Command {
-	var offline bool
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Explain what run would do, and whether it would start",
-		Long: `Check prints every key with the value in force (secrets hidden), says in words what run would do
-with them, and runs the start-up checks of run, which change nothing. It ends with 0 if run would
-start now.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			s, err := load(needRedis, needKafka, needMySQL)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if err := config.Explain(s, out); err != nil {
-				return err
-			}
-			fmt.Fprintln(out)
-			for _, name := range config.UnknownEnv(s) {
-				fmt.Fprintf(out, "warning environment variable %s is not a key of the worker and is ignored\n", name)
-			}
-			s.explain(out)
-			if err := tracing.Check(); err != nil {
-				return fmt.Errorf("%w: %w", errRefused, err)
-			}
-			if offline {
+	return startup.NewConfigCheck(func() (*startup.Subject, error) {
+		s, err := load(needRedis, needKafka, needMySQL)
+		if err != nil {
+			return nil, err
+		}
+		return &startup.Subject{
+			Process: "the worker", Settings: s, Accept: s.Accept,
+			Explain: func(out io.Writer) error {
+				s.explain(out)
+				if err := tracing.Check(); err != nil {
+					return fmt.Errorf("%w: %w", errRefused, err)
+				}
 				return nil
-			}
-			log, err := s.logger()
-			if err != nil {
-				return err
-			}
-			p, err := s.open(cmd.Context(), log)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, p.close()) }()
-			found, unreached := startup.Run(cmd.Context(), p.checks(s))
-			fmt.Fprintln(out, "\nChecks:")
-			startup.Print(out, found, unreached, s.Accept)
-			if err := errors.Join(append(unreached, startup.Refusal(found, s.Accept))...); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(out, "run would start.")
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask Redis, MySQL and Kafka")
-	return cmd
+			},
+			Open: func(ctx context.Context) ([]startup.Check, func() error, error) {
+				log, err := s.logger()
+				if err != nil {
+					return nil, nil, err
+				}
+				p, err := s.open(ctx, log)
+				if err != nil {
+					return nil, nil, err
+				}
+				return p.checks(s), p.close, nil
+			},
+		}, nil
+	})
 }
 
 // explain says in words what run would do.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/store"
 )
 
@@ -69,7 +70,7 @@ changed, only compared with what they should be.`,
 			defer func() { err = errors.Join(err, admin.Close()) }()
 			topics.Create = !opt.DryRun // a dry run only names what is missing
 			found, err := admin.EnsureTopics(ctx, topics)
-			for _, f := range ofKafka(found) {
+			for _, f := range startup.OfKafka(found) {
 				fmt.Fprintln(cmd.OutOrStdout(), f)
 			}
 			return err

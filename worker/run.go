@@ -13,7 +13,6 @@ import (
 	"github.com/seckillgate/seckillgate/internal/crashpoint"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/startup"
-	"github.com/seckillgate/seckillgate/internal/telemetry"
 	"github.com/seckillgate/seckillgate/internal/tracing"
 	"github.com/seckillgate/seckillgate/internal/unpaid"
 )
@@ -76,26 +75,12 @@ func run(ctx context.Context, s *settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 
-	health := new(telemetry.Health)
-	health.Set("checks", errors.New("start-up checks are not done yet"))
-	registry := telemetry.NewRegistry("worker")
-	server := telemetry.NewServer(s.HTTP, health, registry, log)
-	if err := server.Start(); err != nil {
+	service, err := startup.Serve(ctx, "worker", s.HTTP, log)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
-		defer cancel()
-		err = errors.Join(err, server.Stop(ctx))
-	}()
-	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		telemetry.Watchdog(watchCtx, func() error { return nil })
-	}()
-	defer func() { endWatch(); <-watched }()
-	_ = telemetry.Notify("READY=1") // waiting for a server is not a failed start
+	defer func() { err = errors.Join(err, service.Close(ctx)) }()
+	health, registry := service.Health, service.Registry
 
 	if err := startup.Await(ctx, p.checks(s), s.Accept, "landing", health, log); err != nil {
 		if ctx.Err() != nil {
@@ -126,10 +111,10 @@ func run(ctx context.Context, s *settings) (err error) {
 	expirer := unpaid.New(s.Unpaid, p.store, health, registry, log)
 	expirer.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop, not by the signal
 	defer expirer.Stop()
-	log.Info("landing orders", zap.String("version", version()), zap.String("topic", s.Kafka.Topics.Orders), zap.String("http", server.Addr()))
+	log.Info("landing orders", zap.String("version", version()), zap.String("topic", s.Kafka.Topics.Orders), zap.String("http", service.Addr()))
 	<-ctx.Done()
 	log.Info("stopping: running batches are finished first")
-	_ = telemetry.Notify("STOPPING=1")
+	service.Stopping()
 	consumer.Stop()
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"go.uber.org/zap"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/outbox"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/telemetry"
 	"github.com/seckillgate/seckillgate/internal/unpaid"
@@ -60,27 +60,19 @@ func (s *settings) Validate() error {
 }
 
 // system is something that a command may need the address of.
-type system int
+type system = startup.System
 
 const (
-	needRedis system = iota
-	needKafka
-	needMySQL
+	needRedis = startup.Redis
+	needKafka = startup.Kafka
+	needMySQL = startup.MySQL
 )
 
 // loadSettings reads the file, if there is one, and the environment. Addresses of systems that the command does not need
 // may be missing.
 func loadSettings(path string, need ...system) (*settings, error) {
 	s := &settings{HTTP: telemetry.HTTP{Listen: "127.0.0.1:9301"}, Outbox: outbox.Config{Results: true}}
-	if !slices.Contains(need, needRedis) {
-		s.Redis.Addrs = []string{"redis.invalid:6379"}
-	}
-	if !slices.Contains(need, needKafka) {
-		s.Kafka.Brokers = []string{"kafka.invalid:9092"}
-	}
-	if !slices.Contains(need, needMySQL) {
-		s.MySQL.DSN = "nobody@tcp(mysql.invalid:3306)/none"
-	}
+	startup.Unneeded(need, &s.Redis, &s.Kafka, &s.MySQL)
 	if err := config.Load(path, s); err != nil {
 		return nil, fmt.Errorf("%w: configuration: %w", errRefused, err)
 	}

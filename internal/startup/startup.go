@@ -201,7 +201,7 @@ func (w *waiter) note(c Check, err error) {
 		w.errs[c.System] = err
 	}
 	if len(w.errs) == 0 {
-		w.health.Set("checks", errors.New("start-up checks are not done yet")) // well only when all have been judged
+		w.health.Set("checks", errNotDone) // well only when all have been judged
 		return
 	}
 	var errs []error
