@@ -163,21 +163,34 @@ func (a *App) Provision(ctx caddy.Context) error {
 // expand replaces placeholders that are known now, {env.…} and {file.…}: secrets should not stand in a configuration file.
 func (a *App) expand() error {
 	repl := caddy.NewReplacer()
-	fields := []*string{
-		&a.Redis.Username, &a.Redis.Password, &a.Redis.SentinelUsername, &a.Redis.SentinelPassword, &a.Redis.CAFile,
-		&a.Kafka.SASL.User, &a.Kafka.SASL.Password, &a.Kafka.TLS.CAFile, &a.Kafka.TLS.CertFile, &a.Kafka.TLS.KeyFile,
+	type setting struct {
+		name  string
+		value *string
 	}
-	for _, addresses := range [][]string{a.Redis.Addresses, a.Kafka.Brokers} {
-		for i := range addresses {
-			fields = append(fields, &addresses[i])
-		}
+	settings := []setting{
+		{"redis username", &a.Redis.Username},
+		{"redis password", &a.Redis.Password},
+		{"redis sentinel_username", &a.Redis.SentinelUsername},
+		{"redis sentinel_password", &a.Redis.SentinelPassword},
+		{"redis ca_file", &a.Redis.CAFile},
+		{"kafka sasl user", &a.Kafka.SASL.User},
+		{"kafka sasl password", &a.Kafka.SASL.Password},
+		{"kafka ca_file", &a.Kafka.TLS.CAFile},
+		{"kafka cert", &a.Kafka.TLS.CertFile},
+		{"kafka cert key", &a.Kafka.TLS.KeyFile},
 	}
-	for _, f := range fields {
-		v, err := repl.ReplaceOrErr(*f, true, true)
-		if err != nil {
-			return fmt.Errorf("seckill: %q: %w", *f, err)
+	for i := range a.Redis.Addresses {
+		settings = append(settings, setting{"redis address", &a.Redis.Addresses[i]})
+	}
+	for i := range a.Kafka.Brokers {
+		settings = append(settings, setting{"kafka broker", &a.Kafka.Brokers[i]})
+	}
+	for _, s := range settings {
+		v, err := repl.ReplaceOrErr(*s.value, true, true)
+		if err != nil { // which repeats a part of the value, and that may be of a password with braces in it
+			return fmt.Errorf("seckill: %s has a placeholder that is unknown or empty: set what {env.NAME} or {file.PATH} names, or write \\{ for a brace", s.name)
 		}
-		*f = v
+		*s.value = v
 	}
 	return nil
 }

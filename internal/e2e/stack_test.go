@@ -32,6 +32,9 @@ import (
 var bin string // folder of the built programs
 
 func TestMain(m *testing.M) {
+	if os.Getenv(actAsKafkaACLs) != "" {
+		os.Exit(kafkaACLs(os.Args[1:]))
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "seckillgate-e2e-")
 		if err != nil {
@@ -66,7 +69,10 @@ type stack struct {
 	redis    *testenv.Redis
 	dsn      string
 	kafka    kafka.Config
-	site     string // base URL of the gateway
+	admin    login             // of the test itself
+	logins   map[string]login  // of the programs; none: as the test itself
+	more     map[string]string // further configuration of a program
+	site     string            // base URL of the gateway
 	caddyAPI string
 
 	gateway, worker, syncer *testenv.Program
@@ -75,6 +81,10 @@ type stack struct {
 	store   *store.Store
 	sources invariant.Sources
 }
+
+// login is how somebody signs in to the servers. The zero value is nobody in particular, at servers that ask nobody; dsn is the
+// whole of MySQL's.
+type login struct{ user, password, dsn string }
 
 // Short bounds, so that tests need not wait long for what is meant to take its time.
 const timings = `
@@ -95,6 +105,7 @@ func newStack(t *testing.T) *stack {
 		Orders: testenv.Topic(t, "orders", 3), DeadLetters: testenv.Topic(t, "dlq", 1), Results: testenv.Topic(t, "results", 1),
 	}
 	s.kafka.SetDefaults()
+	s.admin.dsn = s.dsn
 	s.configure()
 	s.open()
 	s.command("worker", "migrate")
@@ -103,19 +114,41 @@ func newStack(t *testing.T) *stack {
 	return s
 }
 
-func (s *stack) configure() {
-	s.Helper()
-	common := fmt.Sprintf(`
-redis: {addrs: [%q]}
+func (s *stack) login(program string) login {
+	if l, ok := s.logins[program]; ok {
+		return l
+	}
+	return s.admin
+}
+
+// common is what the configurations of worker and syncer have in common.
+func (s *stack) common(program string) string {
+	l, sasl := s.login(program), ""
+	if l.user != "" {
+		sasl = fmt.Sprintf("\n  sasl: {mechanism: PLAIN, user: %q, password: %q}", l.user, l.password)
+	}
+	return fmt.Sprintf(`
+redis: {addrs: [%q], username: %q, password: %q}
 kafka:
   brokers: [%q]
   group: %s
-  topics: {orders: %s, dead_letters: %s, results: %s}
+  topics: {orders: %s, dead_letters: %s, results: %s}%s
 mysql: {dsn: %q}
 log: {format: console, level: debug}
-`, s.redis.Addr, strings.Join(s.kafka.Brokers, `", "`), s.kafka.Group, s.kafka.Topics.Orders, s.kafka.Topics.DeadLetters, s.kafka.Topics.Results, s.dsn)
+http: {listen: "127.0.0.1:%d"}
+`, s.redis.Addr, l.user, l.password, strings.Join(s.kafka.Brokers, `", "`), s.kafka.Group, s.kafka.Topics.Orders, s.kafka.Topics.DeadLetters,
+		s.kafka.Topics.Results, sasl, l.dsn, testenv.FreePort(s)) + s.more[program]
+}
+
+func (s *stack) configure() {
+	s.Helper()
 	site, admin := testenv.FreePort(s), testenv.FreePort(s)
 	s.site, s.caddyAPI = fmt.Sprintf("http://127.0.0.1:%d", site), fmt.Sprintf("127.0.0.1:%d", admin)
+	l, signIn, sasl := s.login("caddy"), "", ""
+	if l.user != "" {
+		signIn = fmt.Sprintf(" {\n\t\t\tusername %s\n\t\t\tpassword %s\n\t\t}", l.user, l.password)
+		sasl = fmt.Sprintf("\n\t\t\tsasl PLAIN %s %s", l.user, l.password)
+	}
 	// The header stands in for a real authentication; nothing else on this machine talks to the gateway.
 	caddyfile := fmt.Sprintf(`{
 	admin %s
@@ -123,23 +156,23 @@ log: {format: console, level: debug}
 		level WARN
 	}
 	seckill {
-		redis %s
+		redis %s%s
 		kafka %s {
-			topic %s
+			topic %s%s
 		}
 		publish_timeout 1500ms
 	}
 }
 %s {
 	seckill {
-		user {http.request.header.X-User}
+		user {http.request.header.X-User}%s
 	}
 	reverse_proxy %s
 }
-`, s.caddyAPI, s.redis.Addr, strings.Join(s.kafka.Brokers, " "), s.kafka.Topics.Orders, s.site, shop(s))
+`, s.caddyAPI, s.redis.Addr, signIn, strings.Join(s.kafka.Brokers, " "), s.kafka.Topics.Orders, sasl, s.site, s.more["caddy"], shop(s))
 	for name, text := range map[string]string{
-		"worker.yaml": common + fmt.Sprintf("http: {listen: \"127.0.0.1:%d\"}\n", testenv.FreePort(s)),
-		"syncer.yaml": common + timings + fmt.Sprintf("http: {listen: \"127.0.0.1:%d\"}\n", testenv.FreePort(s)),
+		"worker.yaml": s.common("worker"),
+		"syncer.yaml": s.common("syncer") + timings,
 		"Caddyfile":   caddyfile,
 	} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
@@ -160,7 +193,7 @@ func shop(t testing.TB) string {
 
 func (s *stack) open() {
 	s.Helper()
-	rdb, err := redisconn.New(redisconn.Config{Addrs: []string{s.redis.Addr}})
+	rdb, err := redisconn.New(redisconn.Config{Addrs: []string{s.redis.Addr}, Username: s.admin.user, Password: s.admin.password})
 	if err != nil {
 		s.Fatal(err)
 	}

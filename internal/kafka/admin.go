@@ -152,6 +152,9 @@ func (a *Admin) Committed(ctx context.Context, group, topic string) (map[int32]i
 			if err != nil {
 				return err
 			}
+			if err := resp.GroupError(); err == sarama.ErrGroupAuthorizationFailed {
+				return a.cluster.denied("Describe", "group", group, err)
+			}
 			if resp.GroupError() != sarama.ErrNoError {
 				return fmt.Errorf("broker %s: %w", addr, resp.GroupError())
 			}
@@ -184,6 +187,9 @@ func (a *Admin) coordinator(ctx context.Context, group string) (addr string, err
 		})
 		if err != nil {
 			return err
+		}
+		if resp.Err == sarama.ErrGroupAuthorizationFailed {
+			return a.cluster.denied("Describe", "group", group, resp.Err)
 		}
 		if resp.Err != sarama.ErrNoError {
 			return fmt.Errorf("broker %s: coordinator: %w", c.addr, resp.Err)

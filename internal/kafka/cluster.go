@@ -217,6 +217,8 @@ func (c *cluster) learn(resp *sarama.MetadataResponse, at time.Time) {
 		case sarama.ErrNoError, sarama.ErrLeaderNotAvailable:
 		case sarama.ErrUnknownTopicOrPartition:
 			info.err = topicMissing(t.Name)
+		case sarama.ErrTopicAuthorizationFailed:
+			info.err = c.denied("Describe", "topic", t.Name, t.Err)
 		default:
 			info.err = fmt.Errorf("topic %q: %w", t.Name, t.Err)
 		}

@@ -120,7 +120,7 @@ func (c *Config) Validate() error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("brokers: %q is not host:port: %w", b, err)
+			return fmt.Errorf("brokers: %q is not host:port: %w", b[strings.LastIndexByte(b, '@')+1:], cause(err))
 		}
 	}
 	if v, err := sarama.ParseKafkaVersion(c.Version); err != nil || !v.IsAtLeast(oldestVersion) {
@@ -244,6 +244,14 @@ func (t TLS) config() (*tls.Config, error) {
 		out.Certificates = []tls.Certificate{cert}
 	}
 	return out, nil
+}
+
+// cause is an error without the address that it is about, in which somebody may have put a password.
+func cause(err error) error {
+	if a := (*net.AddrError)(nil); errors.As(err, &a) {
+		return errors.New(a.Err)
+	}
+	return err
 }
 
 func validTopic(name string) bool {

@@ -21,6 +21,16 @@ func notSent(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrNotSent, fmt.Errorf(format, args...))
 }
 
+// denied says of a refusal which right is missing, and how to grant it. what is topic or group.
+func (k connector) denied(right, what, name string, err error) error {
+	user := k.conf.Net.SASL.User
+	if user == "" {
+		user = "ANONYMOUS" // with mutual TLS it is the certificate's name
+	}
+	return fmt.Errorf("user %s lacks the right %s on %s %q: %w: grant it with kafka-acls.sh --add --allow-principal User:%s --operation %s --%s %s (docs/acl/kafka.sh has all)",
+		user, right, what, name, err, user, right, what, name)
+}
+
 func topicMissing(topic string) error {
 	return fmt.Errorf("%w: %q: create it with `seckill-worker migrate --create-topics`", ErrTopicMissing, topic)
 }

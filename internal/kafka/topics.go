@@ -143,6 +143,9 @@ func (a *Admin) create(ctx context.Context, name string, partitions int32, opt T
 			if err != nil {
 				return err
 			}
+			if e := resp.TopicErrors[name]; e != nil && (e.Err == sarama.ErrTopicAuthorizationFailed || e.Err == sarama.ErrClusterAuthorizationFailed) {
+				return a.cluster.denied("Create", "topic", name, e.Err)
+			}
 			if e := resp.TopicErrors[name]; e != nil && e.Err != sarama.ErrNoError && e.Err != sarama.ErrTopicAlreadyExists {
 				return fmt.Errorf("create: %w", e)
 			}
@@ -168,6 +171,9 @@ func (a *Admin) settings(ctx context.Context, name string) (map[string]string, e
 				return err
 			}
 			for _, r := range resp.Resources {
+				if err := sarama.KError(r.ErrorCode); err == sarama.ErrTopicAuthorizationFailed {
+					return a.cluster.denied("DescribeConfigs", "topic", name, err)
+				}
 				if r.ErrorCode != 0 {
 					return fmt.Errorf("describe: %w: %s", sarama.KError(r.ErrorCode), r.ErrorMsg)
 				}

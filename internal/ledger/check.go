@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +22,10 @@ type Finding struct {
 // Check looks at the settings of the server, or of every master of a cluster. An eviction policy that may drop keys is fatal.
 func (l *Ledger) Check(ctx context.Context) ([]Finding, error) {
 	if err := l.rdb.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("ping redis: %w", err)
+		return nil, fmt.Errorf("ping redis: %w", l.remedy(err))
+	}
+	if _, err := l.Inspect(ctx, 0); err != nil { // no activity has this id: what is tried is the right to run scripts
+		return nil, l.remedy(err)
 	}
 	cluster, ok := l.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -39,6 +44,27 @@ func (l *Ledger) Check(ctx context.Context) ([]Finding, error) {
 		return nil, fmt.Errorf("ask the masters of the redis cluster: %w", err)
 	}
 	return found, nil
+}
+
+var refusedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
+
+// remedy adds to Redis' refusal of a user the command that grants what is missing.
+func (l *Ledger) remedy(err error) error {
+	if text := err.Error(); !strings.Contains(text, "NOPERM") && !strings.Contains(text, "user executing the script") {
+		return err
+	}
+	user := ""
+	switch c := l.rdb.(type) {
+	case *redis.Client:
+		user = c.Options().Username
+	case *redis.ClusterClient:
+		user = c.Options().Username
+	}
+	right := "~seckill:* &seckill:events"
+	if m := refusedCommand.FindStringSubmatch(err.Error()); m != nil {
+		right = "+" + m[1]
+	}
+	return fmt.Errorf("%w: grant it with ACL SETUSER %s %s (docs/acl/redis.acl has all)", err, cmp.Or(user, "default"), right)
 }
 
 // checkServer says in one line each what one server should have otherwise. Managed servers hide some of it.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,13 +87,13 @@ func (c Config) Validate() error {
 	for i, a := range c.Addrs {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil || host == "" {
-			return fmt.Errorf("addrs: %q is not host:port", a)
+			return fmt.Errorf("addrs: %q is not host:port", shown(a))
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return fmt.Errorf("addrs: %q: port %q is not between 1 and 65535", a, port)
+			return fmt.Errorf("addrs: %q: port %q is not between 1 and 65535", shown(a), port)
 		}
 		if slices.Contains(c.Addrs[:i], a) {
-			return fmt.Errorf("addrs: %q is given twice", a)
+			return fmt.Errorf("addrs: %q is given twice", shown(a))
 		}
 	}
 	switch {
@@ -127,6 +128,9 @@ func (c Config) Validate() error {
 	}
 	return nil
 }
+
+// shown is an address without what stands before an @, where somebody may have put a password.
+func shown(addr string) string { return addr[strings.LastIndexByte(addr, '@')+1:] }
 
 // clustered says whether Addrs are seeds of a cluster.
 func (c Config) clustered() bool { return c.Cluster || (c.Sentinel == "" && len(c.Addrs) > 1) }

@@ -43,6 +43,30 @@ func TestLand(t *testing.T) {
 	b.exact(10)
 }
 
+// TestLandTakesEveryTextAsAValue: what a buyer may put into an order is never part of a statement, though the driver writes the
+// values into its text.
+func TestLandTakesEveryTextAsAValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	for _, text := range []string{"x'); DROP TABLE orders; -- ", `\', 0, 1); DELETE FROM orders; #`, `" OR ""="`, "?", "\u00bf\u005c' OR 1=1", "𝓊/**/"} {
+		o := b.order(strings.TrimSpace(text), 1)
+		extra, err := json.Marshal(map[string]string{"address": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Extra = extra
+		want(t, b.land(o), "CONFIRMED")
+		var user, got string
+		if err := b.db.QueryRow("SELECT user_id, extra FROM orders WHERE order_id = ?", o.ID).Scan(&user, &got); err != nil {
+			t.Fatal(err)
+		}
+		if user != o.User || got != string(extra) {
+			t.Errorf("%q landed as user %q, extra %s", text, user, got)
+		}
+	}
+	b.exact(10)
+}
+
 func TestLandOrdersOfSeveralActivities(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

@@ -26,8 +26,9 @@ type Broker struct {
 const brokerWithin = 2 * time.Minute
 
 // StartKafka starts a private cluster of that many brokers. New topics have min(brokers, 3) replicas at most; with three
-// brokers or more an acknowledged record is on two of them (min.insync.replicas). It is gone when the test ends.
-func StartKafka(t testing.TB, brokers int) []*Broker {
+// brokers or more an acknowledged record is on two of them (min.insync.replicas). properties are lines of server.properties and
+// override these. It is gone when the test ends.
+func StartKafka(t testing.TB, brokers int, properties ...string) []*Broker {
 	t.Helper()
 	jars := kafkaJars(t)
 	all := make([]*Broker, brokers)
@@ -69,7 +70,7 @@ group.initial.rebalance.delay.ms=0
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
-`, i+1, strings.Join(voters, ","), b.Addr, controls[i], filepath.Join(b.Dir, "log"), replicas, insync)
+`, i+1, strings.Join(voters, ","), b.Addr, controls[i], filepath.Join(b.Dir, "log"), replicas, insync) + strings.Join(properties, "\n") + "\n"
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			t.Fatalf("write the configuration of a Kafka broker: %v", err)
 		}

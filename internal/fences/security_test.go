@@ -1,0 +1,71 @@
+package fences
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecurityNamesTestsThatExist: each threat in docs/security.md names at least one test, and each test that the page names is
+// there, in the package that it says.
+func TestSecurityNamesTestsThatExist(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	have := map[string]bool{} // package and name
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
+			have[filepath.ToSlash(dir)+" "+m[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)\\w+)`")
+	threats, inTable := 0, false
+	for line := range strings.Lines(string(page)) {
+		tests := named.FindAllStringSubmatch(line, -1)
+		for _, m := range tests {
+			if !have[m[1]+" "+m[2]] {
+				t.Errorf("docs/security.md names %s in %s, which does not exist", m[2], m[1])
+			}
+		}
+		switch {
+		case strings.HasPrefix(line, "| threat |"):
+			inTable = true
+		case !strings.HasPrefix(line, "|"):
+			inTable = false
+		case inTable && !strings.HasPrefix(line, "|---"):
+			if threats++; len(tests) == 0 {
+				t.Errorf("docs/security.md names no test for %s", strings.Split(line, "|")[1])
+			}
+		}
+	}
+	if threats < 15 {
+		t.Errorf("docs/security.md lists %d threats: is its table read?", threats)
+	}
+}
