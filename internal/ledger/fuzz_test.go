@@ -100,14 +100,14 @@ func FuzzSettleAndRelease(f *testing.F) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1})
 	f.Cleanup(func() { _ = rdb.Close() })
 
-	f.Add("", "u", "CONFIRMED", "", int64(2), int64(8), int64(8), true, false)
+	f.Add("", "u", "CONFIRMED", "", int64(2), int64(8), int64(1<<53-1), true, false)
 	f.Add("", "u", "FAILED", "sold_out", int64(2), int64(0), int64(0), false, true)
-	f.Add("", "someone else", "CANCELLED", "", int64(-1), int64(7), int64(1<<62), true, true)
+	f.Add("", "someone else", "CANCELLED", "", int64(-1), int64(7), int64(5), true, true)
 	f.Add("0190a3e0-0000-7000-8000-000000000000", "u", "\x1f", "\x1f\x1f", int64(1<<62), int64(1<<53-1), int64(0), true, true)
 	f.Add("*", "}", "", "\x00", int64(0), int64(-1), int64(5), false, false)
 
 	f.Fuzz(func(t *testing.T, id, user, status, reason string, quantity, version, stock int64, binlog, dead bool) {
-		if version < 0 || version >= 1<<53 || stock < 0 { // the columns' own bounds
+		if version < 0 || version >= 1<<53 || stock < 0 || stock >= 1<<53 { // MySQL has no such version; a script cannot count such a stock
 			return
 		}
 		b := newBench(t, rdb)
