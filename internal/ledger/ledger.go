@@ -31,7 +31,8 @@ const slice = 64
 // Options configures a Ledger.
 type Options struct {
 	// Retention is how long results and tombstones outlive the end of their activity, and the least that they stand.
-	// It must outlive every reserve deadline. Default: DefaultRetention.
+	// It must outlive every reserve deadline. What the syncer's ledger has is kept with each activity, and all processes go by
+	// it; that of the others counts for activities that are not in Redis. Default: DefaultRetention.
 	Retention time.Duration
 }
 

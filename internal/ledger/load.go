@@ -28,7 +28,7 @@ type Load struct {
 func (l *Ledger) LoadBegin(ctx context.Context, a Activity) (Load, error) {
 	epoch := uuid.NewString()
 	r, err := l.reply(ctx, loadBeginScript, KeysOf(a.ID).base(0),
-		EventsChannel, a.ID, epoch, a.Item, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser)
+		EventsChannel, a.ID, epoch, a.Item, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser, l.retentionMs)
 	if err != nil {
 		return Load{}, errorf(a.ID, "begin the load of", err)
 	}
@@ -133,7 +133,7 @@ func (l *Ledger) fenced(ctx context.Context, activity int64, s *redis.Script, ke
 // While a load is under way the state stays recovering.
 func (l *Ledger) SetActivity(ctx context.Context, a Activity) (bool, error) {
 	n, err := l.run(ctx, activityScript, KeysOf(a.ID).base(0),
-		EventsChannel, a.ID, a.Item, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser, string(a.State)).Int64()
+		EventsChannel, a.ID, a.Item, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser, string(a.State), l.retentionMs).Int64()
 	if err != nil {
 		return false, errorf(a.ID, "change", err)
 	}

@@ -178,3 +178,48 @@ func TestCheck(t *testing.T) {
 	b = newBench(t, rdb)
 	want("persistence persistence persistence")
 }
+
+// How long results stand is the syncer's to say, which loads the activity, and not the process's that happens to write them.
+func TestRetentionIsTheSyncers(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		const retention = 10 * time.Minute
+		syncer := ledger.New(t.rdb, ledger.Options{Retention: retention})
+		a := t.activity()
+		begin := func() {
+			load, err := syncer.LoadBegin(t.ctx, a)
+			if err == nil {
+				_, err = syncer.LoadFinish(t.ctx, a.ID, load.Epoch, 1, 10, ledger.Open)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin()
+		orders := []ledger.Reservation{wish("u1", 1), wish("u2", 1), wish("u3", 1)}
+		for _, r := range orders {
+			t.mustReserve(r)
+		}
+		if _, err := t.Release(t.ctx, a.ID, orders[0], time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		t.settle(ledger.Settlement{Version: 2, Stock: 9, Orders: []ledger.Outcome{landed(orders[1], t.item, order.Confirmed)}})
+		if err := t.MarkQueued(t.ctx, a.ID, []ledger.Ack{{Order: orders[2].Order, User: "u3", Item: t.item, Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		most := time.Until(time.UnixMilli(a.EndsAtMs)) + retention + time.Minute
+		for i, r := range orders {
+			ttl, err := t.rdb.PTTL(t.ctx, ledger.KeysOf(a.ID).Result(r.Order)).Result()
+			if err != nil || ttl <= retention/2 || ttl > most {
+				t.Errorf("result %d stands for %v, want up to %v; %v", i, ttl, most, err)
+			}
+		}
+		// It follows the syncer when that is set otherwise.
+		syncer = ledger.New(t.rdb, ledger.Options{Retention: 2 * retention})
+		if known, err := syncer.SetActivity(t.ctx, a); err != nil || !known {
+			t.Fatal(known, err)
+		}
+		if got, err := t.rdb.HGet(t.ctx, t.keys.Activity, "retention").Int64(); err != nil || got != (2*retention).Milliseconds() {
+			t.Errorf("the activity keeps a retention of %d ms: %v", got, err)
+		}
+	})
+}

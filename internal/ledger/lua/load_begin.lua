@@ -1,4 +1,4 @@
--- Close an activity for a load. ARGV: channel, activity, epoch, item, starts_at, ends_at, max_per_user.
+-- Close an activity for a load. ARGV: channel, activity, epoch, item, starts_at, ends_at, max_per_user, retention_ms.
 -- Reply: now_ms, ledger_len, doubtful. Ledger, stock and version survive where they are readable; buyers are built anew.
 -- doubtful: this server is not the one that the entries were made on, so a release may be among the writes that it lost,
 -- and an entry of an order that was refused may be back. It stays so until a load has finished.
@@ -18,7 +18,7 @@ local was = redis.call('HMGET', KEYS[6], 'server', 'epoch', 'doubtful')
 local doubtful = was[3] == '1' or not same_server(was[1], was[2])
 redis.call('HSET', KEYS[6], 'item_id', ARGV[4], 'starts_at', ARGV[5], 'ends_at', ARGV[6], 'max_per_user', ARGV[7],
   'state', 'recovering', 'why', 'load', 'epoch', ARGV[3], 'server', server, 'has_buyers', '0',
-  'doubtful', doubtful and '1' or '0')
+  'doubtful', doubtful and '1' or '0', 'retention', ARGV[8])
 redis.call('HDEL', KEYS[6], 'next')
 if server == 'marker' then redis.call('SET', KEYS[7], ARGV[3]) else redis.call('DEL', KEYS[7]) end
 redis.call('PUBLISH', ARGV[1], table.concat({ ARGV[2], str(now), '0', 'recovering' }, US))

@@ -53,7 +53,7 @@ end
 local function read_activity()
   local a = { }
   local h = redis.pcall('HMGET', KEYS[6], 'item_id', 'starts_at', 'ends_at', 'max_per_user', 'state', 'server',
-    'epoch', 'has_buyers', 'next', 'why')
+    'epoch', 'has_buyers', 'next', 'why', 'retention')
   if h.err then
     a.problem = 'activity: ' .. h.err
     return a
@@ -65,7 +65,7 @@ local function read_activity()
     return a
   end
   a.item, a.starts, a.ends, a.max = id_text(h[1]), int(h[2]), int(h[3]), int(h[4])
-  a.server, a.epoch, a.next, a.why = h[6], h[7], h[9], h[10]
+  a.server, a.epoch, a.next, a.why, a.retention = h[6], h[7], h[9], h[10], int(h[11])
   local s = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3]) -- a key of another type reads as missing
   a.stock, a.version, a.pending = int(s[1]), int(s[2]), int(s[3])
   a.version_text = s[2]
@@ -101,11 +101,12 @@ local function available(a)
   return a.stock - a.pending
 end
 
--- How long results and tombstones stand: retention after the end, or from now on if that is later.
+-- How long results and tombstones stand: retention after the end, or from now on if that is later. The syncer's is kept with the
+-- activity, so that all go by it; what the caller has is for activities that are not in Redis.
 local function keep_ms(a, now, retention)
   local rest = (a.ends or 0) - now
   if rest < 0 then rest = 0 end
-  return str(rest + tonumber(retention))
+  return str(rest + (a.retention or tonumber(retention)))
 end
 
 local function is_final(result)

@@ -5,7 +5,8 @@ local function place(result)
   return tonumber(string.match(result, '\31(%-?%d+)\31%d+$')) or -1
 end
 local now = now_ms()
-local ttl = keep_ms({ ends = int(redis.pcall('HGET', KEYS[6], 'ends_at')) }, now, ARGV[2])
+local h = redis.pcall('HMGET', KEYS[6], 'ends_at', 'retention')
+local ttl = keep_ms({ ends = int(h[1]), retention = int(h[2]) }, now, ARGV[2])
 local n, ids = tonumber(ARGV[1]), {}
 for i = 1, n do ids[i] = ARGV[1 + 2 * i] end
 local held = redis.call('HMGET', KEYS[4], unpack(ids))
