@@ -94,7 +94,7 @@ func run(ctx context.Context, s *settings) (err error) {
 		return err
 	}
 	if err := results.Subscribe(ctx); err != nil {
-		return nil //nolint:nilerr // told to stop while MySQL did not answer
+		return nil // told to stop while MySQL did not answer
 	}
 	results.Start() //nolint:contextcheck // a lifecycle of its own, ended by Stop, not by the signal
 	defer results.Stop()
