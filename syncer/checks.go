@@ -12,7 +12,7 @@ import (
 func checks(p *runner.Parts) []startup.Check {
 	return []startup.Check{
 		startup.CheckRedis(p.Ledger, p.Config.Redis),
-		startup.CheckMySQL(p.Store, nil, nil),
+		startup.CheckMySQL(p.Store, []string{"privilege_land"}, nil),
 		{System: "binlog", Where: p.Store.Addr(), Ask: func(ctx context.Context) ([]startup.Finding, error) {
 			at, err := p.Stream.Note(ctx)
 			if err != nil {
