@@ -72,7 +72,7 @@ type identity struct {
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	raw, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect to mysql: %w", err)
 	}
 	dc, ok := raw.(driverConn)
 	if !ok {
