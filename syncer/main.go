@@ -32,8 +32,9 @@ wins: mysql.dsn is SECKILL_MYSQL_DSN. These three are enough to run:
   SECKILL_KAFKA_BROKERS   host:port, several separated by commas
   SECKILL_MYSQL_DSN       user:password@tcp(host:3306)/database
 
-The MySQL user needs SELECT, INSERT and UPDATE on the tables, REPLICATION SLAVE and
-REPLICATION CLIENT (MariaDB: BINLOG MONITOR). "seckill-syncer config check" tells what is missing.`,
+The MySQL user needs SELECT on orders and on the table of migrations, SELECT, INSERT and UPDATE on
+activity and inventory, and REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
+"seckill-syncer config check" names what is missing, with the GRANT that gives it.`,
 		Example: `  seckill-syncer run
   seckill-syncer activity create --item 42 --stock 500 --starts +10m --ends +1h
   seckill-syncer status`,

@@ -26,9 +26,10 @@ func newDLQ(load loader) *cobra.Command {
 		Use:   "dlq",
 		Short: "Look at dead letters and land them again",
 		Long: `Dead letters are records of the orders topic that can never become orders: not readable, of an
-unknown version, for an activity that MySQL does not have, or refused by MySQL for good. The
-worker sets them aside with the reason and goes on; where the order id can be read the buyer sees
-"failed" and the units are free again. A dead letter is named by PARTITION/OFFSET.`,
+unknown version, for an activity that MySQL does not have, for an item whose stock was missing or
+no number for longer than landing.missing_wait, or refused by MySQL for good. The worker sets them
+aside with the reason and goes on; where the order id can be read the buyer sees "failed" and the
+units are free again. A dead letter is named by PARTITION/OFFSET.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newDLQList(load), newDLQShow(load), newDLQReplay(load))
