@@ -532,7 +532,7 @@ func (f *fenced) administers(user string) {
 		"create a topic":   a.CreateTopic("other", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false),
 		"delete a topic":   a.DeleteTopic(f.kafka.Topics.Orders),
 		"delete the group": a.DeleteConsumerGroup(f.kafka.Group),
-		"grant":            a.CreateACL(sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: "*", ResourcePatternType: sarama.AclPatternLiteral}, sarama.Acl{Principal: "User:" + user, Host: "*", Operation: sarama.AclOperationAll, PermissionType: sarama.AclPermissionAllow}),
+		"grant":            grant(a, sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: "*", ResourcePatternType: sarama.AclPatternLiteral}, sarama.Acl{Principal: "User:" + user, Host: "*", Operation: sarama.AclOperationAll, PermissionType: sarama.AclPermissionAllow}),
 	} {
 		if err == nil || !refusal.MatchString(err.Error()) {
 			f.Errorf("kafka user %s may %s: %v", user, what, err)
@@ -603,11 +603,16 @@ func addACLs(servers, conf string, principals, operations []string, resources []
 					return err
 				}
 				acl := sarama.Acl{Principal: p, Host: "*", Operation: op, PermissionType: sarama.AclPermissionAllow}
-				if err := admin.CreateACL(r, acl); err != nil {
+				if err := grant(admin, r, acl); err != nil {
 					return fmt.Errorf("%s may %s %s: %w", p, name, r.ResourceName, err)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// grant gives one right.
+func grant(a sarama.ClusterAdmin, r sarama.Resource, acl sarama.Acl) error {
+	return a.CreateACLs([]*sarama.ResourceAcls{{Resource: r, Acls: []*sarama.Acl{&acl}}})
 }
