@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -220,6 +221,38 @@ func TestRetentionIsTheSyncers(t *testing.T) {
 		}
 		if got, err := t.rdb.HGet(t.ctx, t.keys.Activity, "retention").Int64(); err != nil || got != (2*retention).Milliseconds() {
 			t.Errorf("the activity keeps a retention of %d ms: %v", got, err)
+		}
+	})
+}
+
+// E14: what stands in the activity as its retention, after a hand or a disk has mangled it, or of a load by an older version, leaves
+// nothing half done and no result without an end.
+func TestE14MangledRetention(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		t.load(10, 1)
+		for i, mangled := range []string{"0", "", "x", "-5", "1e9", "missing"} {
+			dropped, landedOne := wish(fmt.Sprintf("u%d", i), 1), wish(fmt.Sprintf("v%d", i), 1)
+			t.mustReserve(dropped)
+			t.mustReserve(landedOne)
+			// Over, so that nothing but the retention is left of the time that results stand.
+			ends := t.rdb.HGet(t.ctx, t.keys.Activity, "ends_at").Val()
+			if err := t.rdb.HSet(t.ctx, t.keys.Activity, "ends_at", 1, "retention", mangled).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if mangled == "missing" {
+				t.rdb.HDel(t.ctx, t.keys.Activity, "retention")
+			}
+			if got, err := t.Release(t.ctx, t.id, dropped, time.Minute); err != nil || got != ledger.ReleasedNow {
+				t.Errorf("%q: release: %v, %v", mangled, got, err)
+			}
+			t.settle(ledger.Settlement{Orders: []ledger.Outcome{landed(landedOne, t.item, order.Confirmed)}})
+			t.want(10, 0)
+			for _, r := range []ledger.Reservation{dropped, landedOne} {
+				if ttl := t.rdb.PTTL(t.ctx, ledger.KeysOf(t.id).Result(r.Order)).Val(); ttl <= 0 || ttl > ledger.DefaultRetention {
+					t.Errorf("%q: a result stands for %v, want up to %v", mangled, ttl, ledger.DefaultRetention)
+				}
+			}
+			t.rdb.HSet(t.ctx, t.keys.Activity, "ends_at", ends)
 		}
 	})
 }

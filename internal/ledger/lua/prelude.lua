@@ -102,11 +102,13 @@ local function available(a)
 end
 
 -- How long results and tombstones stand: retention after the end, or from now on if that is later. The syncer's is kept with the
--- activity, so that all go by it; what the caller has is for activities that are not in Redis.
+-- activity, so that all go by it; what the caller has is for activities that are not in Redis, that were loaded before it was kept,
+-- or where it makes no sense: a script that fails at SET for a PX of 0 would have done half of its work.
 local function keep_ms(a, now, retention)
   local rest = (a.ends or 0) - now
   if rest < 0 then rest = 0 end
-  return str(rest + (a.retention or tonumber(retention)))
+  local kept = a.retention or 0
+  return str(rest + (kept > 0 and kept or tonumber(retention)))
 end
 
 local function is_final(result)
