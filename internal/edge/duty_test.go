@@ -305,3 +305,42 @@ func TestCloseRaces(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestAnsweredAtTheLastMoment: the reserve call is answered at the very moment at which its buyer gives up, and Kafka at the very
+// moment at which the buyer is answered. Whoever comes first, an order that is said to be unknown is never published, and every
+// other one is, once (E18, E97).
+func TestAnsweredAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	late := func(w *world) { w.reserves[0].late, w.publishes[0].late = 800*time.Millisecond, 200*time.Millisecond }
+	bubble(t, Options{RequestBudget: time.Second, ReserveBudget: 800 * time.Millisecond}, late, func(t *testing.T, w *world, e *Edge) {
+		outcomes := make([]Outcome, 1000)
+		var wg sync.WaitGroup
+		for i := range outcomes {
+			wg.Go(func() { outcomes[i] = e.Order(t.Context(), wish()) })
+		}
+		wg.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		published, causes := map[string]int{}, map[Cause]int{}
+		for _, o := range w.published {
+			published[o.ID]++
+		}
+		for _, o := range outcomes {
+			causes[o.Cause]++
+			want := 1
+			if o.Cause == CauseUnknown {
+				want = 0
+			}
+			if o.HTTP != 202 || o.OrderID == "" || published[o.OrderID] != want {
+				t.Errorf("%+v was published %d times, want %d", o, published[o.OrderID], want)
+			}
+		}
+		if len(w.released) != causes[CauseUnknown] {
+			t.Errorf("%d released, want those that are unknown: %v", len(w.released), causes)
+		}
+		t.Log(causes)
+	})
+}
