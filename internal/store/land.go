@@ -70,6 +70,9 @@ func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (La
 		case errors.Is(err, errCommitUnknown):
 			m.look, m.wait = true, true
 			tries++
+		case !m.look && (errors.Is(err, ErrNoStock) || errors.Is(err, ErrNoInventory)):
+			m.look = true // orders that have landed before need no stock
+			continue
 		case errors.Is(err, ErrNoStock):
 			s.stocks.Store(item, int64(0)) // look at it first from now on
 			return Landing{}, err

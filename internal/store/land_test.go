@@ -112,6 +112,21 @@ func TestLandUnknownItem(t *testing.T) {
 	if l.Version != 0 {
 		t.Fatalf("version %d of a row that is gone", l.Version)
 	}
+	want(t, b.land(done), "CONFIRMED") // again, now that the stock is known to be none
+
+	t.Log("the stock is no number, which is known from another order")
+	b.exec("ALTER TABLE inventory MODIFY stock BIGINT NULL")
+	b.exec("INSERT INTO inventory (item_id, stock, version) VALUES (?, NULL, 0)", b.item)
+	for range 2 {
+		if _, err := b.Land(t.Context(), b.item, []*order.Order{b.order("u3", 1)}); !errors.Is(err, ErrNoStock) {
+			t.Fatal(err)
+		}
+		if l := b.land(done); l.Version != 0 {
+			t.Errorf("%+v, want no version, since there is no stock", l)
+		} else {
+			want(t, l, "CONFIRMED")
+		}
+	}
 }
 
 // A statement fails half-way while another session holds the key: COMMIT must not keep the other half.
