@@ -9,10 +9,11 @@ import (
 )
 
 // Strict makes every command of a tree that only groups others refuse a name that it does not know. Left to itself cobra
-// shows the help and reports success, which a script takes for a change that was made. Commands that take no arguments say so.
+// shows the help and reports success, which a script takes for a change that was made. Commands say which argument is missing, and
+// those that take none that one is too many.
 func Strict(root *cobra.Command) {
 	if !root.HasSubCommands() {
-		root.Args = noSurplus(root.Args)
+		root.Args = named(root.Args)
 		return
 	}
 	if !root.Runnable() {
@@ -32,13 +33,17 @@ func Strict(root *cobra.Command) {
 	}
 }
 
-// noSurplus has a command that takes no arguments say so: cobra takes the first one for the name of a command that is missing.
-func noSurplus(takes cobra.PositionalArgs) cobra.PositionalArgs {
+// named has a command name what is missing, where cobra counts, and say that it takes no arguments, where cobra takes the first one for
+// the name of a command that does not exist.
+func named(takes cobra.PositionalArgs) cobra.PositionalArgs {
 	if takes == nil {
 		return nil
 	}
 	return func(cmd *cobra.Command, args []string) error {
 		err := takes(cmd, args)
+		if err != nil && len(args) == 0 {
+			return fmt.Errorf("argument missing: want %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+		}
 		if err != nil && len(args) > 0 && takes(cmd, nil) == nil && takes(cmd, args[:1]) != nil {
 			return fmt.Errorf("surplus argument %q: %s takes none (--help shows what it takes)", args[0], cmd.CommandPath())
 		}

@@ -57,7 +57,7 @@ func TestKnownCommand(t *testing.T) {
 	}
 }
 
-// Commands with arguments keep cobra's word on them.
+// Commands name an argument that is missing, and keep cobra's word on what is too much.
 func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		takes cobra.PositionalArgs
@@ -66,11 +66,12 @@ func TestArguments(t *testing.T) {
 	}{
 		{cobra.ExactArgs(1), []string{"a", "b"}, "accepts 1 arg(s), received 2"},
 		{cobra.MaximumNArgs(1), []string{"a", "b"}, "accepts at most 1 arg(s), received 2"},
-		{cobra.MinimumNArgs(1), nil, "requires at least 1 arg(s)"},
+		{cobra.MinimumNArgs(1), nil, "argument missing: want gate ITEM"},
+		{cobra.ExactArgs(1), nil, "argument missing: want gate ITEM"},
 		{cobra.NoArgs, nil, ""},
 		{nil, []string{"a", "b"}, ""},
 	} {
-		cmd := &cobra.Command{Use: "gate", Args: c.takes, RunE: func(*cobra.Command, []string) error { return nil }, SilenceUsage: true, SilenceErrors: true}
+		cmd := &cobra.Command{Use: "gate ITEM", Args: c.takes, RunE: func(*cobra.Command, []string) error { return nil }, SilenceUsage: true, SilenceErrors: true}
 		Strict(cmd)
 		cmd.SetArgs(append([]string{}, c.args...))
 		if err := cmd.Execute(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
