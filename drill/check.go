@@ -73,6 +73,9 @@ SECKILL_MYSQL_DSN are enough.`,
 }
 
 func (f *checkFlags) run(ctx context.Context, out io.Writer) (err error) {
+	if f.activity <= 0 {
+		return fmt.Errorf("--activity %d: want its id, a positive integer", f.activity)
+	}
 	if f.units < 0 {
 		return fmt.Errorf("--units %d: want the number of units put on sale", f.units)
 	}

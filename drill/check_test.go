@@ -71,6 +71,7 @@ func TestCheckSaysWhatItNeeds(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"want the number of units": {"--activity", "1", "--units", "-1"},
+		"want its id, a positive":  {"--activity", "0"},
 		`"activity"`:               {},
 	} {
 		if out, err := drill(t, append([]string{"check"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
