@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/canal"
 	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/go-mysql-org/go-mysql/schema"
 )
 
@@ -100,6 +101,36 @@ func TestPosition(t *testing.T) {
 	for _, text := range []string{"{", "bin.000002:4", `{"flavor":"oracle","file":"x"}`, `{"flavor":"mariadb","gtid":"nonsense"}`} {
 		if got, err := ParsePosition(text); err == nil {
 			t.Errorf("%q is read as %+v", text, got)
+		}
+	}
+}
+
+// lastPlace is a sink that remembers the last place.
+type lastPlace struct {
+	Sink
+	at Position
+}
+
+func (s *lastPlace) Synced(at Position) { s.at = at }
+
+// After a crash the server goes on in the next file without a word in the log. Where there are no GTIDs that is the place to keep: the
+// file before may be purged before anything commits. Where there are some, a place without a time is that of no transaction.
+func TestPlaceInTheNextFile(t *testing.T) {
+	for flavor, c := range map[string]struct{ gtid, file string }{
+		mysql.MySQLFlavor:   {"", "bin.000002"},
+		mysql.MariaDBFlavor: {"0-1-100", "bin.000001"},
+	} {
+		set, err := mysql.ParseGTIDSet(flavor, c.gtid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink := &lastPlace{}
+		h := &handler{flavor: flavor, gtid: set, sink: sink, tx: &Transaction{}, file: "bin.000001", offset: 900}
+		if err := h.OnPosSynced(&replication.EventHeader{}, mysql.Position{Name: "bin.000002", Pos: 4}, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		if sink.at.File != c.file || sink.at.GTID != c.gtid {
+			t.Errorf("%s: the place is %+v, want one in %s", flavor, sink.at, c.file)
 		}
 	}
 }

@@ -170,8 +170,11 @@ func (h *handler) OnPosSynced(header *replication.EventHeader, pos mysql.Positio
 		h.gtid = set
 	}
 	// What has no time is not in the log: a stream that begins by GTID is told the head of the file in which the server looks for it.
+	// Without GTIDs it is the next file, after a crash that ended the one before: a stream would begin there.
 	if header.Timestamp > 0 {
 		h.committedMs = int64(header.Timestamp) * 1000
+	}
+	if header.Timestamp > 0 || h.gtid.IsEmpty() {
 		h.file, h.offset = pos.Name, pos.Pos
 	}
 	h.sink.Synced(Position{
