@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -188,12 +189,19 @@ func (a *App) expand() error {
 	for _, s := range settings {
 		v, err := repl.ReplaceOrErr(*s.value, true, true)
 		if err != nil { // which repeats a part of the value, and that may be of a password with braces in it
-			return fmt.Errorf("seckill: %s has a placeholder that is unknown or empty: set what {env.NAME} or {file.PATH} names, or write \\{ for a brace", s.name)
+			what := "a placeholder"
+			if where := source.FindString(*s.value); where != "" {
+				what = where
+			}
+			return fmt.Errorf("seckill: %s has %s, which is unknown or empty: set what {env.NAME} or {file.PATH} names, or write \\{ for a brace", s.name, what)
 		}
 		*s.value = v
 	}
 	return nil
 }
+
+// source is a placeholder by its spelling, which no password has by accident.
+var source = regexp.MustCompile(`\{(env\.[A-Za-z_][A-Za-z0-9_]*|file\.[^{}]+)\}`)
 
 func (a *App) settings() settings {
 	return settings{

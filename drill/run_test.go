@@ -205,7 +205,7 @@ func TestRunFailsWhereNobodyAnswers(t *testing.T) {
 				t.Errorf("%s: output lacks %q:\n%s", c.cause, want, out)
 			}
 		}
-		if strings.Contains(out, "0 µs") {
+		if strings.Contains(out, " 0 µs") {
 			t.Errorf("%s: a figure of nothing:\n%s", c.cause, out)
 		}
 	}

@@ -84,9 +84,24 @@ without() {
 	[[ -z ${TRAILS:-} ]] || cat words
 	rm -rf "${work:?}/$1"
 }
+# Two rules are tried at a time, since most of it is compiling; settle waits for the last ones.
+try() {
+	[[ ${#tries[@]} -lt 2 ]] || settle 1
+	"$@" &
+	tries+=($!)
+}
+# settle N: waits until the first N of them are through, and fails if one of these was not noticed.
+settle() {
+	local pid
+	for pid in "${tries[@]:0:$1}"; do
+		wait "$pid" || fail "a rule that is left out is not noticed"
+	done
+	tries=("${tries[@]:$1}")
+}
+tries=()
 # Breadth first, so the run that is found is the shortest.
-breaks() { without "$1" "$safe -DBFS" -m100000 -DWORKERS=1 "${@:2}"; }
-stalls() { without "$1" "$fair" "-a -f -m1000000" -DCONVERGENCE -DWORKERS=1 "${@:2}"; }
+breaks() { try without "$1" "$safe -DBFS" -m100000 -DWORKERS=1 "${@:2}"; }
+stalls() { try without "$1" "$fair" "-a -f -m1000000" -DCONVERGENCE -DWORKERS=1 "${@:2}"; }
 
 formal() {
 	"$root/scripts/install.sh" spin
@@ -140,6 +155,7 @@ formal() {
 	stalls WORKER_OVERWRITES -DCANCELS=1 -DCALLS=1
 	stalls BINLOG_KEEPS -DCANCELS=1 -DCALLS=1
 	stalls SWEEP_OVERWRITES -DCANCELS=1 -DCALLS=1
+	settle ${#tries[@]}
 	# And a search that breaks must fail.
 	if (safety broken -DNO_PENDING -DWORKERS=1) >"$work/broken.log" 2>&1 || ! grep -q 'I4 is broken' "$work/broken.log"; then
 		tail_log "$work/broken.log"

@@ -183,7 +183,7 @@ func TestUnknownEnv(t *testing.T) {
 }
 
 func TestExplainRedacts(t *testing.T) {
-	s := settings{Redis: redisSection{Addrs: []string{"a:1"}, Password: "hunter2", Timeout: 5 * time.Second}}
+	s := settings{Redis: redisSection{Addrs: []string{"a:1"}, Password: "hunter2", Timeout: 5 * time.Second, Pool: 10}}
 	s.MySQL.DSN = "u:hunter2@x@tcp(h:3306)/d?parseTime=true"
 	s.Labels = map[string]string{"url": "https://me:hunter2@host/", "api_token": "hunter2"}
 	s.Hooks = []hook{{URL: "https://hunter2@host"}, {URL: "https://host/hook?key=hunter2&v=1"}, {URL: "http://me:hunter2@host/hook?hunter2"}}
