@@ -35,6 +35,14 @@ func (f *findings) add(level Level, name, format string, args ...any) {
 	*f = append(*f, Finding{level, name, fmt.Sprintf(format, args...)})
 }
 
+// addOnce is for what several questions come upon.
+func (f *findings) addOnce(level Level, name, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.ContainsFunc(*f, func(had Finding) bool { return had.Name == name && had.Text == text }) {
+		f.add(level, name, "%s", text)
+	}
+}
+
 // Check looks at the server and the schema before a sale meets them. Its names: schema, dead_statuses, triggers, trigger_definer,
 // triggers_unused, log_bin, binlog_format, binlog_row_image, read_only, durability, clock, stock_nullable, privilege_land,
 // privilege_sync and privilege_binlog; the first of these matters to the worker alone and the other two to the syncer. An error means that the check could not be made.
@@ -319,7 +327,7 @@ func (s *Store) checkPrivilege(ctx context.Context, all *findings, name, what st
 				grants = append(grants, grant)
 			}
 		case errNoTable: // to a user who may see that
-			all.add(Unsafe, "schema", "%v: restore the table, or check mysql.tables in the configuration", err)
+			all.addOnce(Unsafe, "schema", "%v: restore the table, or check mysql.tables in the configuration", err)
 		}
 	}
 	if len(grants) > 0 {
