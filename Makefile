@@ -40,7 +40,7 @@ test: ## all tests with -race on real services, which it starts and stops; ARGS=
 	@scripts/test.sh $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## fuzz every parser of outside input, two at a time, each for FUZZTIME (default 60s)
+fuzz: ## fuzz every parser of outside input, three at a time, each for FUZZTIME (default 60s)
 	@scripts/fuzz.sh $(ARGS)
 
 .PHONY: services

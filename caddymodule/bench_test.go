@@ -267,6 +267,30 @@ func (a *arena) processes() []bench.Process {
 	return p
 }
 
+// perCall is how many reservations one call to Redis carried on average.
+func (a *arena) perCall() float64 {
+	a.Helper()
+	res, err := http.Get("http://" + a.admin + "/metrics")
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		a.Fatal(err)
+	}
+	figure := func(name string) float64 {
+		_, after, _ := strings.Cut(string(text), "\n"+name+" ")
+		value, _, _ := strings.Cut(after, "\n")
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			a.Fatalf("metric %s: %v", name, err)
+		}
+		return f
+	}
+	return figure("seckill_reserve_batch_size_sum") / figure("seckill_reserve_batch_size_count")
+}
+
 func (a *arena) buy(i int64) string { return fmt.Sprintf("/seckill/%d/orders", a.first+i) }
 
 func (a *arena) refused(name string, i int64, status int, reason edge.Reason) bench.Contestant {
@@ -303,6 +327,7 @@ func BenchmarkReservations(b *testing.B) {
 				a.contestant("respond 202", 0, a.bare, "/accepted", 202, "xxx"),
 				a.contestant(c.name, c.aim, a.site, a.buy(onSale), 202, `"order_id"`),
 			)
+			b.ReportMetric(a.perCall(), "orders/call")
 		})
 	}
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every parser of outside input, two targets at a time, each for FUZZTIME (default 60s), on the real Redis where scripts
+# Fuzzes every parser of outside input, three targets at a time, each for FUZZTIME (default 60s), on the real Redis where scripts
 # are concerned. What it finds is kept as a seed below the package's testdata/fuzz and is run by every `make test` from then on.
 #
 #   scripts/fuzz.sh [FUNCTION…]     default: all, e.g. FuzzReserve FuzzPath
@@ -40,17 +40,17 @@ while IFS=: read -r file function; do
 	(($# == 0)) || [[ " $* " == *" $function "* ]] || continue
 	package=./$(dirname "$file")
 	targets+=("$package $function")
-	# Once for all its targets, and not two at a time: they share most of what has to be compiled.
+	# Once for all its targets, and not several at a time: they share most of what has to be compiled.
 	[[ -x $(binary "$package") ]] || go test -c -fuzz=. -o "$(binary "$package")" "$package"
 done < <(grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z]+' . --exclude-dir=.services --exclude-dir=.cache | sed 's#^\./##; s#func ##' | sort)
 ((${#targets[@]})) || fail "no such fuzz test: $*"
 
 running=0
 for target in "${targets[@]}"; do
-	((running < 2)) || wait -n
+	((running < 3)) || wait -n
 	# shellcheck disable=SC2086 # two words
 	fuzz $target &
-	running=$((running < 2 ? running + 1 : 2))
+	running=$((running < 3 ? running + 1 : 3))
 done
 wait
 [[ ! -e $out/failed ]] || exit 1
