@@ -93,13 +93,15 @@ func (t *term) publish(ctx context.Context) error {
 		}
 	}
 	for id, a := range want.Activities {
-		if have.Activities[id] == a {
+		// At first all of them: their keys also hold the retention, which this syncer's configuration may have changed.
+		if t.primed && have.Activities[id] == a {
 			continue
 		}
 		if _, err := t.parts.Ledger.SetActivity(ctx, a); err != nil {
 			return err
 		}
 	}
+	t.primed = true
 	return t.retire(ctx, over)
 }
 

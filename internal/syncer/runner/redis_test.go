@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -344,6 +345,21 @@ func TestE108EarlierActivityMadeLater(t *testing.T) {
 		t.Fatalf("stock %d, want 0", s.Stock)
 	}
 	b.Ready(h)
+}
+
+// A syncer that comes with another retention has it reach the sales that are loaded already.
+func TestRetentionOfTheNextSyncer(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a, s, _ := following(t, b, 10)
+	s.Stop()
+	cfg := b.All.Config
+	cfg.Retention = 2 * time.Hour
+	b.SyncerOn(b.OpenParts(cfg))
+	testenv.Eventually(t, 10*time.Second, "the retention to change", func() bool {
+		kept, err := b.Client().HGet(t.Context(), ledger.KeysOf(a.ID).Activity, "retention").Result()
+		return err == nil && kept == strconv.FormatInt(cfg.Retention.Milliseconds(), 10)
+	})
 }
 
 func TestLifecycle(t *testing.T) {

@@ -26,6 +26,7 @@ type term struct {
 	loader  load.Loader
 	loads   loads
 	status  statusBoard
+	primed  bool // Redis has been told of every activity in this term
 }
 
 func newTerm(s *Syncer, lose context.CancelCauseFunc) *term {
