@@ -160,6 +160,7 @@ func (s *settings) open(ctx context.Context) (src *invariant.Sources, end func()
 		return nil, nil, err
 	}
 	closers = append(closers, admin.Close)
+	admin.OnWait(func(err error) { fmt.Fprintf(os.Stderr, "kafka does not answer, trying on: %v\n", err) })
 	return &invariant.Sources{
 		Ledger: ledger.New(rdb, ledger.Options{}), Store: db, Kafka: admin, Topic: s.Kafka.Topics.Orders, Group: s.Kafka.Group,
 	}, end, nil

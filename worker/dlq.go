@@ -69,9 +69,9 @@ func newDLQList(load loader) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			admin, err := kafka.NewAdmin(s.Kafka, zap.NewNop())
+			admin, err := openLetters(cmd, s)
 			if err != nil {
-				return fmt.Errorf("%w: %w", errRefused, err)
+				return err
 			}
 			defer func() { err = errors.Join(err, admin.Close()) }()
 			out := cmd.OutOrStdout()
@@ -226,6 +226,16 @@ func fateLine(f landing.Fate) string {
 	return "dead\t" + id + "\t" + oneLine(string(f.Row.Status))
 }
 
+// openLetters is the way to the dead letters. It says on standard error when Kafka has to be waited for.
+func openLetters(cmd *cobra.Command, s *settings) (*kafka.Admin, error) {
+	admin, err := kafka.NewAdmin(s.Kafka, zap.NewNop())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	admin.OnWait(func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "kafka does not answer, trying for up to 30s: %v\n", err) })
+	return admin, nil
+}
+
 // pick reads the named dead letters, all of them if none is named.
 func pick(cmd *cobra.Command, load loader, names []string, need ...system) (letters []landing.Letter, err error) {
 	want := make(map[string]bool, len(names))
@@ -242,9 +252,9 @@ func pick(cmd *cobra.Command, load loader, names []string, need ...system) (lett
 	if err != nil {
 		return nil, err
 	}
-	admin, err := kafka.NewAdmin(s.Kafka, zap.NewNop())
+	admin, err := openLetters(cmd, s)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errRefused, err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, admin.Close()) }()
 	err = landing.ReadLetters(cmd.Context(), admin, s.Kafka.Topics.DeadLetters, func(l landing.Letter) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -16,6 +17,8 @@ type Admin struct {
 	cfg     Config
 	log     *zap.Logger
 	cluster *cluster
+	onWait  func(err error)
+	waited  sync.Once
 }
 
 const adminTimeout = 30 * time.Second
@@ -32,6 +35,10 @@ func NewAdmin(cfg Config, log *zap.Logger) (*Admin, error) {
 	}
 	return &Admin{cfg: cfg, log: log, cluster: cl}, nil
 }
+
+// OnWait has f called when a call has failed for the first time and is tried again, so that whoever waits knows why. Call it before
+// any other method.
+func (a *Admin) OnWait(f func(err error)) { a.onWait = f }
 
 // Close ends all connections, once running calls have ended.
 func (a *Admin) Close() error {
@@ -210,7 +217,13 @@ func (a *Admin) retry(ctx context.Context, f func(ctx context.Context, since tim
 	since := time.Now().Add(-watchEvery)
 	for try := 0; ; try++ {
 		err := f(ctx, since)
-		if err == nil || hopeless(err) || permanent(err) || ctx.Err() != nil || !pause(ctx, backoff(try)) {
+		if err == nil || hopeless(err) || permanent(err) || ctx.Err() != nil {
+			return err
+		}
+		if a.onWait != nil {
+			a.waited.Do(func() { a.onWait(err) })
+		}
+		if !pause(ctx, backoff(try)) {
 			return err
 		}
 		since = time.Now()

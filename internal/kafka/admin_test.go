@@ -248,3 +248,30 @@ func TestE30E39TopicsThatMayLoseOrders(t *testing.T) {
 		}
 	}
 }
+
+// Who waits for a Kafka that is away hears so once, and at once.
+func TestOnWait(t *testing.T) {
+	a, err := NewAdmin(Config{Brokers: []string{"127.0.0.1:1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	told := 0
+	a.OnWait(func(err error) {
+		told++
+		if err == nil {
+			t.Error("no reason is given")
+		}
+		time.AfterFunc(time.Second, cancel)
+	})
+	if _, err := a.HighWater(ctx, "orders"); err == nil {
+		t.Error("a broker that is not there answers")
+	}
+	if told != 1 {
+		t.Errorf("told %d times, want once", told)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
