@@ -236,6 +236,10 @@ type Snapshot struct {
 	ServerVisible bool // the server shows its run id; otherwise the weaker marker key stands in
 }
 
+// MaxNumber is the largest number that the scripts count with: a stock, a version. They know numbers as doubles, and from 2^53 on
+// neighbours read alike.
+const MaxNumber = 1<<53 - 1
+
 // LandedAt is how far the worker has landed a partition.
 type LandedAt struct {
 	Offset int64 // the next offset to land

@@ -14,9 +14,9 @@ var (
 	// ErrNoInventory: the item has no row in the inventory table. A shop that writes the row anew (DELETE, then INSERT) makes it
 	// missing for a moment, so look again for some seconds before an order is refused for it.
 	ErrNoInventory = errors.New("no inventory row")
-	// ErrNoStock: the item's stock is NULL, negative, a fraction or beyond 2^53, so that nobody knows how much there is to sell.
+	// ErrNoStock: the item's stock is NULL, negative, a fraction or 2^53 and more, so that nobody knows how much there is to sell.
 	// It is no decision: the shop writes a number, and the same call goes well.
-	ErrNoStock = errors.New("the stock is not a whole number from 0 to 2^53: set it to one")
+	ErrNoStock = errors.New("the stock is not a whole number from 0 on and below 2^53: set it to one")
 	// ErrNoActivity: the activity table has no such row.
 	ErrNoActivity = errors.New("no such activity")
 	// ErrActivityExists: CreateActivity met a row with the same id.

@@ -210,9 +210,6 @@ func (x *session) inventory(ctx context.Context, text string, item int64) (stock
 	return stock, version, found, err
 }
 
-// maxStock is the most that Redis' scripts can count exactly.
-const maxStock = 1 << 53
-
 // scanStock reads a stock and a version. The shop's column may allow what is no count of units, NULL for one: ErrNoStock.
 func scanStock(r *sql.Rows) (stock, version int64, err error) {
 	var text sql.NullString
@@ -224,7 +221,7 @@ func scanStock(r *sql.Rows) (stock, version int64, err error) {
 	}
 	whole, fraction, _ := strings.Cut(text.String, ".")
 	stock, err = strconv.ParseInt(whole, 10, 64)
-	if err != nil || stock < 0 || stock > maxStock || strings.Trim(fraction, "0") != "" {
+	if err != nil || stock < 0 || stock > ledger.MaxNumber || strings.Trim(fraction, "0") != "" {
 		return 0, 0, fmt.Errorf("%w: it is %.40q", ErrNoStock, text.String)
 	}
 	return stock, version, nil

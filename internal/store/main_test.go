@@ -139,7 +139,7 @@ func (b *bench) exact(initial int64) {
 	if n := b.count("SELECT COUNT(*) FROM (SELECT user_id FROM " + b.sql.orders + " WHERE live = 1 GROUP BY activity_id, user_id HAVING COUNT(*) > 1) AS d"); n != 0 {
 		b.t.Fatalf("%d buyers hold more than one live order", n)
 	}
-	if version <= 0 || version > maxVersion {
+	if version <= 0 || version > ledger.MaxNumber {
 		b.t.Fatalf("version %d", version)
 	}
 }

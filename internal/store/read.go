@@ -119,14 +119,11 @@ func (s *Store) Touch(ctx context.Context, item int64) (stock, version int64, er
 	return s.TouchPast(ctx, item, 0)
 }
 
-// maxVersion is where a version stops being exact in Redis, whose numbers are doubles.
-const maxVersion = 1<<53 - 1
-
 // TouchPast is Touch to a version above past, also where MySQL's clock is behind it, as after the promotion of a replica
 // whose clock runs late.
 func (s *Store) TouchPast(ctx context.Context, item, past int64) (stock, version int64, err error) {
-	if past >= maxVersion-1 {
-		return 0, 0, fmt.Errorf("%w: touch item %d past version %d: want less than %d", ErrInvalid, item, past, int64(maxVersion-1))
+	if past >= ledger.MaxNumber-1 {
+		return 0, 0, fmt.Errorf("%w: touch item %d past version %d: want less than %d", ErrInvalid, item, past, int64(ledger.MaxNumber-1))
 	}
 	x, err := s.session(ctx)
 	if err != nil {

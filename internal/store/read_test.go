@@ -290,7 +290,7 @@ func TestTouch(t *testing.T) {
 	if _, _, err := b.Touch(t.Context(), 404); !errors.Is(err, ErrNoInventory) {
 		t.Fatal(err)
 	}
-	if _, _, err := b.TouchPast(t.Context(), b.item, maxVersion); !errors.Is(err, ErrInvalid) {
+	if _, _, err := b.TouchPast(t.Context(), b.item, ledger.MaxNumber); !errors.Is(err, ErrInvalid) {
 		t.Fatal(err)
 	}
 }

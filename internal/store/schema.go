@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 )
 
@@ -54,7 +55,7 @@ func (c *Config) names() names {
 		Orders: quote(t.Orders), Activity: quote(t.Activity), Inventory: quote(t.Inventory),
 		Outbox: quote(t.Outbox), Sinks: quote(t.Outbox + sinksSuffix),
 		Item: quote(t.Item), Stock: quote(t.Stock), Version: quote(t.Version),
-		Dead: quoteStatuses(c.Dead), Micros: micros, MaxVersion: maxVersion,
+		Dead: quoteStatuses(c.Dead), Micros: micros, MaxVersion: ledger.MaxNumber,
 	}
 }
 

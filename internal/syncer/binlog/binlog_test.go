@@ -29,14 +29,14 @@ func TestE48Integer(t *testing.T) {
 		{uint64(7), 7},
 		{uint(7), 7},
 		{int64(0), 0},
-		{int64(1 << 53), 1 << 53},
+		{int64(1<<53 - 1), 1<<53 - 1},
 	} {
 		if got, err := integer(c.in); err != nil || got != c.want {
 			t.Errorf("%T %v is %d, %v", c.in, c.in, got, err)
 		}
 	}
 	for _, in := range []any{
-		nil, int8(-1), int64(-1), uint64(1<<63 + 1), uint64(math.MaxUint64), uint(math.MaxUint64), int64(1<<53 + 1),
+		nil, int8(-1), int64(-1), uint64(1<<63 + 1), uint64(math.MaxUint64), uint(math.MaxUint64), int64(1 << 53),
 		"7", []byte("7"), 7.0, float32(7), true,
 		struct{}{},
 	} {

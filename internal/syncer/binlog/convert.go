@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/seckillgate/seckillgate/internal/ledger"
 )
 
 // errDoubt is the kind of every error that says: this value is not known for certain, read the row from MySQL.
@@ -11,9 +13,6 @@ var errDoubt = errors.New("in doubt")
 
 // errForeign is the kind of a doubt about a key that is there and that none of ours can have.
 var errForeign = fmt.Errorf("%w: does not fit in 63 bits", errDoubt)
-
-// maxInteger is the largest integer that Redis' scripts can hold exactly.
-const maxInteger = 1 << 53
 
 // integer reads a non-negative integer that Redis' scripts can count with: a stock, a version, a time, a quantity. Anything
 // else is a doubt, and never taken for 0.
@@ -24,8 +23,8 @@ func integer(v any) (int64, error) {
 		return 0, err
 	case n < 0:
 		return 0, fmt.Errorf("%w: %d is negative", errDoubt, n)
-	case n > maxInteger:
-		return 0, fmt.Errorf("%w: %d is above 2^53", errDoubt, n)
+	case n > ledger.MaxNumber:
+		return 0, fmt.Errorf("%w: %d is not below 2^53", errDoubt, n)
 	}
 	return n, nil
 }

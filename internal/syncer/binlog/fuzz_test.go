@@ -55,7 +55,7 @@ func exact(v any) (int64, bool) {
 	default:
 		return 0, false
 	}
-	return n, n >= 0 && n <= 1<<53
+	return n, n >= 0 && n < 1<<53
 }
 
 // Whatever a row holds, of whatever kinds, in whatever order of columns and with whatever missing: the stock that comes out is
