@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,12 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
-var (
-	testName   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	caseNumber = regexp.MustCompile(`E\d{2,3}`)
-)
+var caseNumber = regexp.MustCompile(`E\d{2,3}`)
 
 // TestEveryCaseHasATest: each case has a test with its number in the name, so that `go test -run E24` runs case E24,
 // and docs/reliability.md lists them. CASES_UPDATE=1 writes that list.
@@ -23,35 +21,13 @@ func TestEveryCaseHasATest(t *testing.T) {
 	root := filepath.Join("..", "..")
 	names := cases(t)
 	tests := map[string]map[string]bool{} // by case: package, test
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), "."):
-			return fs.SkipDir
-		case !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		dir, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
-			for _, id := range caseNumber.FindAllString(m[1], -1) {
-				if tests[id] == nil {
-					tests[id] = map[string]bool{}
-				}
-				tests[id]["`"+filepath.ToSlash(dir)+"` "+m[1]] = true
+	for _, f := range testenv.Functions(t, root) {
+		for _, id := range caseNumber.FindAllString(f.Name, -1) {
+			if tests[id] == nil {
+				tests[id] = map[string]bool{}
 			}
+			tests[id]["`"+f.Package+"` "+f.Name] = true
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	var table strings.Builder
 	table.WriteString("| case | fault | tests |\n|---|---|---|\n")

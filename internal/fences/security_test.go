@@ -1,12 +1,13 @@
 package fences
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 // TestSecurityNamesTestsThatExist: each threat in docs/security.md names at least one test, and each test that the page names is
@@ -18,32 +19,9 @@ func TestSecurityNamesTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	have := map[string]bool{} // package and name
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), "."):
-			return fs.SkipDir
-		case !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		dir, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
-			have[filepath.ToSlash(dir)+" "+m[1]] = true
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	for _, f := range testenv.Functions(t, root) {
+		have[f.Package+" "+f.Name] = true
 	}
 	named := regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)\\w+)`")
 	threats, inTable := 0, false
