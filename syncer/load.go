@@ -54,8 +54,8 @@ whenever it is needed; nothing has to be loaded by hand beside it.`,
 	return cmd
 }
 
-// afterLoad lists the activity and compares it. A daemon's binlog stream passed over what happened during a load that was
-// not its own; comparing finds all of that.
+// afterLoad lists the activity and compares it. A daemon's binlog stream goes back for what it passed over during a load that was not
+// its own; where no daemon ran, or did not see the load, comparing finds the orders that died meanwhile.
 func afterLoad(ctx context.Context, p *runner.Parts, id int64) error {
 	a, err := p.Store.Activity(ctx, id)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/syncer/follow"
 	"github.com/seckillgate/seckillgate/internal/syncer/load"
 )
 
@@ -31,6 +32,7 @@ type loads struct {
 	epochs  map[int64]string    // under which each was last seen loaded
 	told    map[int64]bool      // that it is closed
 	differs map[int64]difference
+	pins    map[int64]*follow.Pin // of what another process loads: where the stream stood when that was noticed
 	slots   chan struct{}
 	group   sync.WaitGroup
 }
@@ -38,7 +40,7 @@ type loads struct {
 func (l *loads) init() {
 	l.running, l.tried, l.again = map[int64]bool{}, map[int64]bool{}, map[int64]time.Time{}
 	l.failed, l.waiting, l.epochs, l.told = map[int64]int{}, map[int64]string{}, map[int64]string{}, map[int64]bool{}
-	l.differs = map[int64]difference{}
+	l.differs, l.pins = map[int64]difference{}, map[int64]*follow.Pin{}
 	l.slots = make(chan struct{}, parallelLoads)
 }
 
@@ -100,6 +102,37 @@ func (l *loads) seen(id int64, epoch string) bool {
 	return true
 }
 
+// hold pins the stream's place while another process loads an activity: what the stream applies to it meanwhile is lost on it, as
+// with a load of one's own. A load waits for so long before it reads MySQL that this is noticed in time.
+func (l *loads) hold(id int64, pin func() *follow.Pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pins[id] == nil {
+		l.pins[id] = pin()
+	}
+}
+
+// letGo has the stream go back for what it passed over, if another process has loaded the activity.
+func (l *loads) letGo(id int64, loaded bool) {
+	l.mu.Lock()
+	pin := l.pins[id]
+	delete(l.pins, id)
+	l.mu.Unlock()
+	if pin != nil {
+		pin.Done(loaded)
+	}
+}
+
+// keepOnly lets go of all activities but these: a pin of one that is gone would hold the kept position for ever.
+func (l *loads) keepOnly(ids []int64) {
+	l.mu.Lock()
+	gone := slices.DeleteFunc(slices.Collect(maps.Keys(l.pins)), func(id int64) bool { return slices.Contains(ids, id) })
+	l.mu.Unlock()
+	for _, id := range gone {
+		l.letGo(id, false)
+	}
+}
+
 // loaded notes the epoch of this term's own load.
 func (l *loads) loaded(id int64, epoch string) {
 	l.mu.Lock()
@@ -141,6 +174,7 @@ func (t *term) watchOnce(ctx context.Context) error {
 	for i, a := range wanted {
 		ids[i] = a.ID
 	}
+	t.loads.keepOnly(ids)
 	looks, err := t.parts.Ledger.Inspect(ctx, ids...)
 	if err != nil {
 		return fmt.Errorf("redis cannot be looked at: %w", err)
@@ -166,6 +200,7 @@ func (t *term) watchOnce(ctx context.Context) error {
 		if why == "" {
 			if t.loads.seen(a.ID, look.Epoch) {
 				// Loaded by another process, or before this term began: what the stream passed over meanwhile shows now.
+				t.loads.letGo(a.ID, true)
 				t.dir.LoadedElsewhere(a.ID)
 			}
 			if err := t.mend(ctx, a, look); err != nil {
@@ -321,6 +356,11 @@ func (t *term) beginLoad(ctx context.Context, a ledger.Activity, why string) {
 			return
 		}
 		err := t.load(ctx, a, why)
+		if errors.Is(err, load.ErrBusy) {
+			t.loads.hold(a.ID, t.tracker.Pin)
+		} else {
+			t.loads.letGo(a.ID, false)
+		}
 		t.loads.end(a.ID, err)
 		kick(t.dir.watch)
 		kick(t.dir.look) // the catalogue lists what has been tried

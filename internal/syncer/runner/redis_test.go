@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -379,6 +380,55 @@ func TestLifecycle(t *testing.T) {
 	if holder, err := b.Ledger.LeaseHolder(t.Context()); err != nil || holder != "" {
 		t.Fatalf("the lease is held by %q (%v) after all have stopped", holder, err)
 	}
+}
+
+// Another process loads the sale while the leader follows the binlog: what MySQL commits between that load's snapshot and its end
+// reaches Redis all the same.
+func TestE106StatusChangesDuringALoadElsewhere(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, _, h := following(t, b, 10)
+	o := b.Buy(a, "u", 1)
+	b.Land(true)
+	other := b.OpenParts(b.All.Config)
+	other.Redis.AddHook(&beforeFinish{then: func() {
+		b.Exec("UPDATE orders SET status = 'PAID' WHERE order_id = ?", o.ID)
+		at := time.Now().UnixMilli()
+		testenv.Eventually(t, 20*time.Second, "the leader to pass the change", func() bool {
+			board, _, err := b.All.ReadBoard(t.Context())
+			return err == nil && board.AtMs > at && board.LagMs == 0
+		})
+	}})
+	if _, err := other.Loader.Load(t.Context(), a.ID); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 10*time.Second, "the buyer to see that his order is paid", func() bool {
+		v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID)
+		return err == nil && v.Status == "PAID"
+	})
+	caughtUp(b) // the place in the binlog is kept again
+	b.Ready(h)
+}
+
+// beforeFinish does something before the call that ends a load, which has the keys of its activity and six arguments.
+type beforeFinish struct {
+	once sync.Once
+	then func()
+}
+
+func (h *beforeFinish) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *beforeFinish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); args[0] == "evalsha" && len(args) == 3+7+6 && args[2] == 7 {
+			h.once.Do(h.then)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *beforeFinish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // The syncer comes up with everything down, says so, and works once it is there.
