@@ -52,8 +52,8 @@ type RateLimit struct {
 	// Default: 400.
 	EmptyKey int `json:"empty_key,omitempty"`
 
-	// Which requests are counted: purchases, which are those by POST, or reads, which are all others. What is not counted
-	// passes. Default: empty, all requests.
+	// Which requests are counted: reads, which are those by GET, HEAD and OPTIONS, or purchases, which are all others. What is
+	// not counted passes. Default: empty, all requests.
 	Only string `json:"only,omitempty"`
 
 	// Where the state is kept: local, in this process, or cluster, in Redis, for all gateways together. The latter needs
@@ -234,7 +234,7 @@ func (l *RateLimit) Cleanup() error {
 
 // ServeHTTP lets the request pass or refuses it.
 func (l *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if l.Only != "" && (r.Method == http.MethodPost) != (l.Only == onlyPurchases) {
+	if l.Only != "" && isSafe(r.Method) == (l.Only == onlyPurchases) {
 		return next.ServeHTTP(w, r)
 	}
 	key := l.key.expand(replacer(r))
