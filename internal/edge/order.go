@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -52,7 +53,15 @@ type try struct {
 	// The outcome of what is published: a status, or none where it was taken back; and why.
 	status order.Status
 	cause  Cause
+	fate   atomic.Int32 // what its buyer hears while that is not there
 }
+
+// Whoever takes a try's fate decides whether its buyer hears of the order or is refused: what a tombstone says must be true.
+const (
+	fateOpen     int32 = iota
+	fateTold           // the buyer was answered with the order's id
+	fateTakeBack       // it is being taken back, and the buyer waits for what comes of that
+)
 
 // newTry is a fresh one: an earlier one may still be in a call.
 func (t *task) newTry() *try {

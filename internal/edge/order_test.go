@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +289,51 @@ func TestOrder(t *testing.T) {
 				for _, p := range w.published {
 					if err := p.Validate(); err != nil {
 						t.Errorf("published an order that no worker takes: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A tombstone says `refused` if and only if its buyer was refused: behind a refusal his next request is a new try, and behind an order's id
+// it is about that order. The order is taken back just when its buyer is to be answered.
+func TestTombstoneSaysWhatTheBuyerHeard(t *testing.T) {
+	for name, c := range map[string]struct{ publish, release time.Duration }{
+		"taken back as the time is over":         {time.Second, 0},
+		"the release outlasts the time":          {900 * time.Millisecond, 200 * time.Millisecond},
+		"the release begins when time is over":   {1100 * time.Millisecond, 0},
+		"both are over long before the answer":   {100 * time.Millisecond, 100 * time.Millisecond},
+		"the release takes longer than the time": {10 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options{}, func(w *world) {
+				w.publishes = []reply{{err: fmt.Errorf("%w: down", ErrNotSent), late: c.publish}}
+				w.releases[0].late = c.release
+			}, func(t *testing.T, w *world, e *Edge) {
+				heard := make([]Outcome, 100)
+				var wg sync.WaitGroup
+				for i := range heard {
+					wg.Go(func() {
+						r := wish()
+						r.User, r.IdempotencyKey = fmt.Sprint("u", i), "k"
+						heard[i] = e.Order(t.Context(), r)
+					})
+				}
+				wg.Wait()
+				advance(5 * time.Second)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if len(w.released) != len(heard) {
+					t.Fatalf("%d releases of %d orders", len(w.released), len(heard))
+				}
+				for _, res := range w.released {
+					var i int
+					if _, err := fmt.Sscanf(res.User, "u%d", &i); err != nil {
+						t.Fatal(err)
+					}
+					if refused := heard[i].Reason != Accepted; refused != res.Refused {
+						t.Fatalf("%s heard %d %q %q, and the tombstone says refused=%v", res.User, heard[i].HTTP, heard[i].Reason, heard[i].Status, res.Refused)
 					}
 				}
 			})

@@ -33,7 +33,7 @@ func (y *try) republish(d ledger.Decision, until time.Time, mine bool) Outcome {
 }
 
 // await answers the buyer of an order that is being published: with `queued` when Kafka has it in time, else with
-// `processing` while the work goes on.
+// `processing` while the work goes on. Only for an order that is being taken back already he waits longer, releaseTimeout at most.
 func (y *try) await() Outcome {
 	t := y.t
 	t.kept = true
@@ -43,7 +43,10 @@ func (y *try) await() Outcome {
 		select {
 		case <-y.news:
 		case <-late.C:
-			return t.e.accept(t, order.Processing, "", CausePublishing)
+			if y.fate.CompareAndSwap(fateOpen, fateTold) {
+				return t.e.accept(t, order.Processing, "", CausePublishing)
+			}
+			<-y.news
 		}
 	}
 	if y.status == "" {
@@ -78,7 +81,7 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 		case !mine:
 			y.tell(order.Processing, CauseNotSent)
 		default:
-			go func() { y.tell(e.takeBack(t, o), CauseNotSent) }() // a call to Redis, and whoever says this has others to serve
+			go func() { y.tell(y.takeBack(o), CauseNotSent) }() // a call to Redis, and whoever says this has others to serve
 		}
 	}
 	if began.Add(e.o.PublishTakes).After(until) { // a copy might go out after the sweep began to look
@@ -91,13 +94,14 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 	})
 }
 
-// takeBack releases an order that was not sent, and gives its status then: none if nothing is left of it.
-func (e *Edge) takeBack(t *task, o *order.Order) order.Status {
+// takeBack releases an order that was not sent, and gives its status then: none if nothing is left of it and its buyer can be refused.
+func (y *try) takeBack(o *order.Order) order.Status {
+	t, e := y.t, y.t.e
 	rctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	res := *t.res()
 	// Who has been answered already, at the end of the request's budget, was given the order's id.
-	res.Refused = time.Now().Before(t.answer)
+	res.Refused = y.fate.CompareAndSwap(fateOpen, fateTakeBack)
 	released, err := e.led.Release(rctx, t.Activity, res, t.publishBudget())
 	if err != nil {
 		e.log.Debug("release an order that was not sent; the sweep will publish it", zap.String("order", o.ID), zap.Error(err))
