@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -72,7 +73,13 @@ func (t *term) publish(ctx context.Context) error {
 	}
 	var over []ledger.Activity
 	open := map[int64]ledger.Activity{}
-	for id, a := range have.Activities {
+	there := have.Activities
+	if !t.primed {
+		if there, err = t.withForgotten(ctx, there, now); err != nil {
+			return err
+		}
+	}
+	for id, a := range there {
 		if _, wanted := want.Activities[id]; wanted {
 			continue
 		}
@@ -92,17 +99,48 @@ func (t *term) publish(ctx context.Context) error {
 			return err
 		}
 	}
+	var refused []error
 	for id, a := range want.Activities {
 		// At first all of them: their keys also hold the retention, which this syncer's configuration may have changed.
 		if t.primed && have.Activities[id] == a {
 			continue
 		}
-		if _, err := t.parts.Ledger.SetActivity(ctx, a); err != nil {
+		known, err := t.parts.Ledger.SetActivity(ctx, a)
+		switch {
+		case err != nil && !known:
 			return err
+		case err != nil: // for good, until a person mends the row: the others shall not wait for that
+			refused = append(refused, err)
 		}
 	}
+	if err := t.retire(ctx, over); err != nil {
+		return errors.Join(append(refused, err)...)
+	}
 	t.primed = true
-	return t.retire(ctx, over)
+	return errors.Join(refused...)
+}
+
+// withForgotten adds what Redis still has of activities that are over and not listed any more: whoever took them off the list did not
+// come to remove their keys.
+func (t *term) withForgotten(ctx context.Context, listed map[int64]ledger.Activity, now time.Time) (map[int64]ledger.Activity, error) {
+	all := maps.Clone(listed)
+	for part := range slices.Chunk(t.dir.Over(now), 500) {
+		part = slices.DeleteFunc(part, func(a ledger.Activity) bool { _, is := listed[a.ID]; return is })
+		ids := make([]int64, len(part))
+		for i, a := range part {
+			ids[i] = a.ID
+		}
+		looks, err := t.parts.Ledger.Inspect(ctx, ids...)
+		if err != nil {
+			return nil, err
+		}
+		for i, look := range looks {
+			if look.Exists {
+				all[part[i].ID] = part[i]
+			}
+		}
+	}
+	return all, nil
 }
 
 // mayRetire says whether an activity that is over, or that MySQL no longer has, can be removed: nothing may be open. Where it
@@ -133,11 +171,13 @@ func (t *term) mayRetire(ctx context.Context, a ledger.Activity) (left ledger.Ac
 
 // retire removes keys. The catalogue comes first: were the keys gone and the activity listed, they would be loaded again.
 func (t *term) retire(ctx context.Context, over []ledger.Activity) error {
+	var failed []error
 	for _, a := range over {
 		if err := t.parts.Ledger.Retire(ctx, a.ID); err != nil {
-			return err
+			failed = append(failed, err)
+			continue
 		}
 		t.log.Info("retired", zap.Int64("activity", a.ID))
 	}
-	return nil
+	return errors.Join(failed...)
 }

@@ -64,6 +64,19 @@ func (d *directory) Wanted(now time.Time) []ledger.Activity {
 	return out
 }
 
+// Over lists the activities of the table that are over for longer than the grace.
+func (d *directory) Over(now time.Time) []ledger.Activity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []ledger.Activity
+	for _, a := range d.rows {
+		if !now.Before(time.UnixMilli(a.EndsAtMs).Add(d.grace)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // LeaveOpen notes which activities Redis has beyond those that it should have, since they cannot be removed yet.
 func (d *directory) LeaveOpen(open map[int64]ledger.Activity) {
 	d.mu.Lock()

@@ -241,6 +241,32 @@ func TestRetire(t *testing.T) {
 	b.Ready(h)
 }
 
+// The leader died between taking an activity off the list and removing its keys. A row that Redis refuses for good, the item of a loaded
+// activity was changed, stops nothing meanwhile.
+func TestRetireWhatWasForgotten(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, func(c *runner.Config) { c.EndGrace = 500 * time.Millisecond })
+	a, s, _ := following(t, b, 10)
+	other := b.Activity(5)
+	b.Loaded(other, "")
+	s.Stop()
+	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
+	b.Exec("UPDATE activity SET item_id = item_id + 1 WHERE activity_id = ?", other.ID)
+	c, err := b.Ledger.Catalogue(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(c.Activities, a.ID)
+	if err := b.Ledger.PutCatalogue(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.Syncer()
+	testenv.Eventually(t, 10*time.Second, "the activity to be removed", func() bool { return !b.Look(a).Exists })
+	if !b.Look(other).Loaded {
+		t.Error("the other activity is not loaded any more")
+	}
+}
+
 // What is open in an activity that is long over still comes to its end: nobody else would publish what a gateway has left, and the item's
 // next activity waits for it.
 func TestRetireSweepsFirst(t *testing.T) {
