@@ -8,6 +8,26 @@
 # chooses the Go. VULN_GO=fail makes it fail too, for those who build what they release.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# read_report: govulncheck's text as lines of "id where has mended-in title", where the place is go or a module. One vulnerability may
+# be in several: each has a line.
+read_report() {
+	awk '
+		function put() { if (place) print id, place, has, mended, title; place = has = ""; mended = "-" }
+		/^Vulnerability #[0-9]+: GO-/ { put(); id = $3; getline; sub(/^ +/, ""); title = $0 }
+		/^  Standard library$/ { put(); place = "go" }
+		/^  Module: / { put(); place = $2 }
+		/^    Found in: / { has = $3 }
+		/^    Fixed in: / { mended = $3 }
+		END { put() }
+	' "$1"
+}
+
+# vuln.sh read FILE: what this script makes of a report.
+if [[ ${1:-} == read ]]; then
+	read_report "$2"
+	exit
+fi
+
 version=v1.9.0
 tool=$cache/bin/govulncheck-$version
 allow=$root/scripts/vuln-allow.txt
@@ -38,19 +58,6 @@ fi
 # Each line of the list: GO-2026-0001 2026-11-30 the reason.
 bad=$(grep -vE '^(#|$)|^GO-[0-9]{4}-[0-9]+ [0-9]{4}-[0-9]{2}-[0-9]{2} .+' "$allow" || true)
 [[ -z $bad ]] || fail "$allow: want 'GO-YEAR-NUMBER YYYY-MM-DD reason', not: $bad"
-
-# read_report: govulncheck's text as lines of "id where has mended-in title", where the place is go or a module.
-read_report() {
-	awk '
-		function put() { if (id) print id, place, has, mended, title; id = place = has = title = ""; mended = "-" }
-		/^Vulnerability #[0-9]+: GO-/ { put(); id = $3; getline; sub(/^ +/, ""); title = $0 }
-		/^  Standard library$/ { place = "go" }
-		/^  Module: / { place = $2 }
-		/^    Found in: / { has = $3 }
-		/^    Fixed in: / { mended = $3 }
-		END { put() }
-	' "$1"
-}
 
 code=0
 seen=$tmp/seen
