@@ -107,7 +107,13 @@ func panel(b *strings.Builder, lines []*Series) {
 	}
 }
 
-func kindOf(process string) string { return strings.TrimRight(process, "0123456789") }
+// kindOf is what lines of one colour have in common: gateway1 and gateway2 share it, p50 and p99 do not.
+func kindOf(process string) string {
+	if name := strings.TrimRight(process, "0123456789"); slices.Contains(Programs, name+"1") {
+		return name
+	}
+	return process
+}
 
 // nice is the next round number above v.
 func nice(v float64) float64 {
