@@ -314,7 +314,7 @@ func (s *soak) publish(text string) {
 	plots := []string{filepath.Join(s.logs, "soak.svg")}
 	if report := os.Getenv("SOAK_REPORT"); report != "" {
 		plots = append(plots, filepath.Join(filepath.Dir(report), "soak.svg"))
-		if err := Insert(report, "soak", text+"\n![Figures of the soak run over its time](soak.svg)\n"); err != nil {
+		if err := Insert(report, "soak", text+"\n![Figures of the soak run over its time](soak.svg)\n\nDashed: gateway2, worker2 and syncer2.\n"); err != nil {
 			s.Error(err)
 		}
 	}
