@@ -15,6 +15,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -423,7 +424,7 @@ func TestDeadLetterReplayTellsOfEachLetter(t *testing.T) {
 	if err := d.store.Record(t.Context(), *failed, order.Failed, order.ReasonInvalid); err != nil {
 		t.Fatal(err)
 	}
-	stranger.Activity = testenv.ID()
+	stranger.Activity, stranger.Item = testenv.ID(), testenv.ID()
 	letter(mustEncode(t, failed))
 	letter(mustEncode(t, stranger))
 	letter([]byte("poison"))
@@ -439,7 +440,23 @@ func TestDeadLetterReplayTellsOfEachLetter(t *testing.T) {
 			t.Errorf("no line %q in\n%s", line, out)
 		}
 	}
+	for _, says := range []string{"dead letters 5: live in mysql 2, dead 1, still refused 2", "may order again", "mend it and replay it again"} {
+		if !strings.Contains(out+err.Error(), says) {
+			t.Errorf("%q is not in\n%s%v", says, out, err)
+		}
+	}
 	mustCommand(t, "dlq", "replay", "0/1", "--config", d.config)
+
+	// What it refused it did not bury: the same letter lands once its cause is mended.
+	now, stock := time.Now().UnixMilli(), int64(5)
+	if err := d.store.CreateActivity(t.Context(), ledger.Activity{
+		ID: stranger.Activity, Item: stranger.Item, StartsAtMs: now - 60_000, EndsAtMs: now + 3_600_000, MaxPerUser: 10, State: ledger.Open,
+	}, &stock); err != nil {
+		t.Fatal(err)
+	}
+	if out := mustCommand(t, "dlq", "replay", "0/3", "--config", d.config); !strings.Contains(out, stranger.ID) {
+		t.Errorf("after the mending:\n%s", out)
+	}
 }
 
 func TestParseSince(t *testing.T) {

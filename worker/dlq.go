@@ -139,14 +139,18 @@ func newDLQReplay(load loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay (PARTITION/OFFSET… | --all)",
 		Short: "Land dead letters again where the order has no row",
-		Long: `Replay lands dead letters once more, for instance those of an activity that was added to MySQL
-later. It applies only where the order has no row: an order that failed stays failed, since its
-buyer was told so. What still cannot become an order stays in the topic.
+		Long: `Replay lands dead letters once more, where the order has no row in MySQL. Most letters are past
+that: where the order could be read the worker recorded it as FAILED, invalid, and its buyer was
+told so. It stays failed, whatever is mended or added to MySQL since; the buyer orders again. What
+can still land is an order without a row: one whose letter came by another way than the worker, and
+one whose failure MySQL would not record either (a trigger or a CHECK of the shop's). Mend the cause
+first. What is refused again stays in the topic and nothing is recorded of it, so that it may be
+replayed once more.
 
 It tells of each letter what became of it, and ends with 0 only if all of them are live orders now:
   live      the order is sold, by this replay or before
   dead      the order has a row that says it failed or was cancelled; it stays as it is
-  refused   it still cannot become an order, and why
+  refused   the order has no row and still cannot become one, and why
 
 It is idempotent.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -186,16 +190,18 @@ It is idempotent.`,
 func replayLetters(ctx context.Context, out io.Writer, lander *landing.Lander, letters []landing.Letter, most int) error {
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tNOW\tORDER\tWHY")
-	var sum landing.Tally
-	notLive := 0
+	live, dead := 0, 0
 	for part := range slices.Chunk(letters, most) {
-		fates, t, err := lander.LandAgain(ctx, part)
-		if sum = sum.Add(t); err != nil {
+		fates, err := lander.LandAgain(ctx, part)
+		if err != nil {
 			return errors.Join(fmt.Errorf("dlq replay stopped before its end, run it again: %w", err), table.Flush())
 		}
 		for i, f := range fates {
-			if !f.Live() {
-				notLive++
+			switch {
+			case f.Live():
+				live++
+			case f.Dead():
+				dead++
 			}
 			fmt.Fprintln(table, letterID(&part[i])+"\t"+fateLine(f))
 		}
@@ -203,27 +209,33 @@ func replayLetters(ctx context.Context, out io.Writer, lander *landing.Lander, l
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "dead letters %d: live in mysql %d, dead %d, repeated %d, still refused %d\n",
-		sum.Records, sum.Landed, sum.Failed, sum.Redone, sum.Refused)
-	if notLive > 0 {
-		return fmt.Errorf("%d of %d dead letters have no live order: mend what is wrong with the refused ones and replay them again; a dead order stays dead, since its buyer was told so",
-			notLive, len(letters))
+	refused := len(letters) - live - dead
+	fmt.Fprintf(out, "dead letters %d: live in mysql %d, dead %d, still refused %d\n", len(letters), live, dead, refused)
+	if live == len(letters) {
+		return nil
 	}
-	return nil
+	why := fmt.Sprintf("%d of %d dead letters have no live order", len(letters)-live, len(letters))
+	if dead > 0 {
+		why += "; a dead order stays dead, since its buyer was told so and may order again"
+	}
+	if refused > 0 {
+		why += "; of what is refused nothing was recorded: where its cause can be mended, mend it and replay it again"
+	}
+	return errors.New(why)
 }
 
-// fateLine is what became of a letter, in the columns of replay.
+// fateLine is what became of a letter, in the columns of replay. The order's row decides, where it has one.
 func fateLine(f landing.Fate) string {
 	id := cmp.Or(f.ID, "?")
 	switch {
-	case f.Refused != nil:
-		return "refused\t" + id + "\t" + oneLine(f.Refused.Error())
 	case f.Live():
 		return "live\t" + id + "\t" + oneLine(string(f.Row.Status))
-	case f.Row.Reason != "":
+	case f.Dead() && f.Row.Reason != "":
 		return "dead\t" + id + "\t" + oneLine(string(f.Row.Status)+", "+f.Row.Reason)
+	case f.Dead():
+		return "dead\t" + id + "\t" + oneLine(string(f.Row.Status))
 	}
-	return "dead\t" + id + "\t" + oneLine(string(f.Row.Status))
+	return "refused\t" + id + "\t" + oneLine(fmt.Sprint(f.Refused))
 }
 
 // openLetters is the way to the dead letters. It says on standard error when Kafka has to be waited for.
@@ -232,7 +244,9 @@ func openLetters(cmd *cobra.Command, s *settings) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	admin.OnWait(func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "kafka does not answer, trying for up to 30s: %v\n", err) })
+	admin.OnWait(func(err error) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "kafka does not answer, trying for up to 30s: %v\n", err)
+	})
 	return admin, nil
 }
 

@@ -77,26 +77,9 @@ func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err e
 	ctx, s := span(ctx, records)
 	defer func() { ended(s, err) }()
 	began := time.Now()
-	tally = Tally{Records: len(records)}
-	good, refused, err := l.triage(ctx, records)
+	tally, refused, err := l.decide(ctx, records)
 	if err != nil {
 		return tally, err
-	}
-	for _, group := range byItem(good) {
-		outcomes, bad, left, err := l.landItem(ctx, group)
-		refused = append(refused, bad...)
-		if err != nil {
-			return tally, err
-		}
-		for _, o := range outcomes {
-			if o.Dead {
-				tally.Failed++
-			} else {
-				tally.Landed++
-			}
-		}
-		tally.Left += left
-		tally.Redone += len(group) - len(bad) - len(outcomes) - left
 	}
 	for _, r := range refused {
 		released, err := l.refuse(ctx, r)
@@ -114,6 +97,32 @@ func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err e
 			zap.Int("refused", tally.Refused), zap.Int("left", tally.Left), zap.Duration("took", time.Since(began)))
 	}
 	return tally, nil
+}
+
+// decide lands what can be landed and gives back what can never become an order, of which it has written nothing.
+func (l *Lander) decide(ctx context.Context, records []Record) (tally Tally, refused []refusal, err error) {
+	tally = Tally{Records: len(records)}
+	good, refused, err := l.triage(ctx, records)
+	if err != nil {
+		return tally, nil, err
+	}
+	for _, group := range byItem(good) {
+		outcomes, bad, left, err := l.landItem(ctx, group)
+		if err != nil {
+			return tally, nil, err
+		}
+		refused = append(refused, bad...)
+		for _, o := range outcomes {
+			if o.Dead {
+				tally.Failed++
+			} else {
+				tally.Landed++
+			}
+		}
+		tally.Left += left
+		tally.Redone += len(group) - len(bad) - len(outcomes) - left
+	}
+	return tally, refused, nil
 }
 
 // landItem lands the messages of one item, in one transaction as a rule, settles them and passes the outcomes on, one for

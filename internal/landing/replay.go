@@ -125,41 +125,49 @@ func (l *Lander) look(ctx context.Context, batch []Record, done *Replayed) error
 
 // Fate is what became of a dead letter that was landed again.
 type Fate struct {
-	ID      string         // of the order; "" where it cannot be read
-	Row     ledger.Outcome // what MySQL holds of the order, whoever put it there
-	Refused error          // why it still can never become an order
+	ID  string         // of the order; "" where it cannot be read
+	Row ledger.Outcome // what MySQL holds of the order, whoever put it there; its Order is "" where there is no row
+	// Refused is why the letter still can never become an order. Where the order has a row all the same, as one of which another
+	// record landed, the row decides.
+	Refused error
 }
 
 // Live says that the letter's order is one of those that are sold.
-func (f Fate) Live() bool { return f.Refused == nil && f.Row.Order != "" && !f.Row.Dead }
+func (f Fate) Live() bool { return f.Row.Order != "" && !f.Row.Dead }
+
+// Dead says that the letter's order has failed or was cancelled, for good.
+func (f Fate) Dead() bool { return f.Row.Order != "" && f.Row.Dead }
 
 // LandAgain lands dead letters once more, in one batch, where the order has no row, and says of each what became of it. It is
-// idempotent.
-func (l *Lander) LandAgain(ctx context.Context, letters []Letter) ([]Fate, Tally, error) {
-	still := refusals{}
+// idempotent. Of what is still refused it records nothing: the worker that set the letter aside has told the buyer what could be
+// told, and a row that says failed would keep the order from landing once its cause is mended.
+func (l *Lander) LandAgain(ctx context.Context, letters []Letter) ([]Fate, error) {
 	again := *l
-	again.deadLetters = still
 	again.cfg.StockTries = 1
-	again.cfg.MissingWait = -1 // these buyers have heard that they failed, and whoever asks for this can ask again
+	again.cfg.MissingWait = -1 // whoever asks for this can ask again
 	records := make([]Record, len(letters))
 	for i := range letters {
 		records[i] = letters[i].Record
 	}
-	tally, err := again.Land(ctx, records)
+	_, refused, err := again.decide(ctx, records)
 	if err != nil {
-		return nil, tally, err
+		return nil, err
+	}
+	why := make(map[place]error, len(refused))
+	for _, r := range refused {
+		why[placeOf(r.Record)] = r.why
 	}
 	fates := make([]Fate, len(letters))
 	var ids []string
 	for i, r := range records {
-		fates[i].Refused = still[placeOf(r)]
+		fates[i].Refused = why[placeOf(r)]
 		if o, _ := order.Decode(r.Value); o != nil && order.ValidID(o.ID) {
 			fates[i].ID = o.ID
 			ids = append(ids, o.ID)
 		}
 	}
 	if len(ids) == 0 {
-		return fates, tally, nil
+		return fates, nil
 	}
 	err = l.until(ctx, stepMySQL, tryMySQL, nil, func(ctx context.Context) error {
 		rows, err := l.store.Orders(ctx, ids)
@@ -168,7 +176,7 @@ func (l *Lander) LandAgain(ctx context.Context, letters []Letter) ([]Fate, Tally
 		}
 		return err
 	})
-	return fates, tally, err
+	return fates, err
 }
 
 // place is where a record lies within its topic.
@@ -178,14 +186,6 @@ type place struct {
 }
 
 func placeOf(r Record) place { return place{r.Partition, r.Offset} }
-
-// refusals remembers why records are refused again. They were set aside when they first came.
-type refusals map[place]error
-
-func (m refusals) Put(_ context.Context, r Record, why error) error {
-	m[placeOf(r)] = why
-	return nil
-}
 
 // alreadySetAside is where refused records of a replay go: they were set aside when they first came.
 type alreadySetAside struct{}

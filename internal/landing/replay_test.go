@@ -9,6 +9,26 @@ import (
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
+// landAgain replays dead letters.
+func (e *live) landAgain(letters ...Letter) []Fate {
+	e.t.Helper()
+	fates, err := e.lander().LandAgain(e.t.Context(), letters)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return fates
+}
+
+// letterFor is a dead letter whose value is an order.
+func (e *live) letterFor(offset int64, o *order.Order) Letter {
+	e.t.Helper()
+	value, err := o.Encode()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return Letter{Record: Record{Topic: e.kafka.Topics.DeadLetters, Offset: offset, Value: value}}
+}
+
 // lander is a Lander outside of any group, as replay uses it.
 func (e *live) lander() *Lander {
 	return NewLander(Config{MaxOrders: 40}, e.store, e.ledger, NewTopicDeadLetters(e.producer, e.kafka), new(fakeResults), e.health, NewMetrics(nil), e.log)
@@ -96,7 +116,7 @@ func TestReplaySaysWhatRetentionTook(t *testing.T) {
 	}
 }
 
-// TestE42DeadLettersLandAgain: an activity that was added later; applied where no row exists, and only once.
+// TestE42DeadLettersLandAgain: applied where no row exists, and only once; an order that failed stays failed, though its activity was added.
 func TestE42DeadLettersLandAgain(t *testing.T) {
 	t.Parallel()
 	e := onServers(t, 1).sale(100)
@@ -121,10 +141,7 @@ func TestE42DeadLettersLandAgain(t *testing.T) {
 	e.create(failed.Activity, e.item+1, &stock)
 	letters[0].Value = letters[0].Value[1:] // mended by hand
 	for range 2 {
-		fates, got, err := e.lander().LandAgain(t.Context(), letters)
-		if err != nil || got.Landed != 1 || got.Refused != 1 {
-			t.Fatalf("replay %+v, %v: want the mended one landed and the failed one left alone", got, err)
-		}
+		fates := e.landAgain(letters...)
 		if f := fates[0]; !f.Live() || f.ID != unreadable.ID || f.Row.Status != order.Confirmed {
 			t.Errorf("the mended letter came to %+v, want a live order", f)
 		}
@@ -140,4 +157,45 @@ func TestE42DeadLettersLandAgain(t *testing.T) {
 	if rows[failed.ID].Status != order.Failed || rows[unreadable.ID].Status != order.Confirmed {
 		t.Errorf("rows %+v", rows)
 	}
+}
+
+// TestE42ReplayRecordsNothingOfWhatItRefuses: what is refused again can land once its cause is mended, and a letter of an order that is sold
+// is that order, whatever else is wrong with it and with its batch.
+func TestE42ReplayRecordsNothingOfWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	sold, fresh, early := newOrder(e.activity, e.item, "sold"), newOrder(e.activity, e.item, "fresh"), newOrder(testenv.ID(), testenv.ID(), "early")
+	e.reserve(sold, fresh)
+	spoilt := *sold
+	spoilt.Quantity = -1
+	letters := []Letter{e.letterFor(0, sold), e.letterFor(1, fresh), e.letterFor(2, early), e.letterFor(3, &spoilt)}
+	if fates := e.landAgain(letters[0]); !fates[0].Live() {
+		t.Fatalf("%+v, want it landed", fates)
+	}
+	stock := int64(5)
+	db := e.store.DB()
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM inventory WHERE item_id = ?", e.item); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		fates := e.landAgain(letters...)
+		if !fates[0].Live() || !fates[3].Live() || fates[3].Refused == nil {
+			t.Errorf("the letters of the order that is sold came to %+v and %+v, want both live", fates[0], fates[3])
+		}
+		for i, o := range []*order.Order{1: fresh, 2: early} {
+			if o != nil && (fates[i].Refused == nil || fates[i].Row.Order != "" || e.status(o) != "") {
+				t.Errorf("letter %d came to %+v, want it refused and no row of it", i, fates[i])
+			}
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO inventory (item_id, stock, version) VALUES (?, 99, 1000)", e.item); err != nil {
+		t.Fatal(err)
+	}
+	e.create(early.Activity, early.Item, &stock)
+	for i, f := range e.landAgain(letters...) {
+		if !f.Live() || f.Row.Status != order.Confirmed {
+			t.Errorf("once the causes are mended letter %d came to %+v, want a live order", i, f)
+		}
+	}
+	e.settled(98)
 }
