@@ -19,7 +19,7 @@ import (
 // changes nothing, and what is reserved is there as a whole.
 func FuzzReserve(f *testing.F) {
 	srv := testenv.StartRedis(f)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, PoolTimeout: 30 * time.Second})
 	f.Cleanup(func() { _ = rdb.Close() })
 
 	f.Add("u", int64(1), int64(5000), "{}", "stock", "10")
@@ -97,7 +97,7 @@ func FuzzReserve(f *testing.F) {
 // named leaves it, and the stock only moves forward, together with its version. A release leaves all other orders alone, too.
 func FuzzSettleAndRelease(f *testing.F) {
 	srv := testenv.StartRedis(f)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, PoolTimeout: 30 * time.Second})
 	f.Cleanup(func() { _ = rdb.Close() })
 
 	f.Add("", "u", "CONFIRMED", "", int64(2), int64(8), int64(1<<53-1), true, false)

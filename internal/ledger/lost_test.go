@@ -28,7 +28,7 @@ func TestE01LostReplyReservesOnce(t *testing.T) {
 			b := newBench(t, singleClient(t, server.Addr))
 			b.load(10, 1)
 			p := faultproxy.New(t, server.Addr)
-			rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: 200 * time.Millisecond})
+			rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Second})
 			t.Cleanup(func() { _ = rdb.Close() })
 			far := ledger.New(rdb, ledger.Options{})
 			r := wish("u1", 1)
@@ -54,7 +54,7 @@ func TestE03ClusterClientRepeatsByItself(t *testing.T) {
 	var mu sync.Mutex
 	proxies := map[string]*faultproxy.Proxy{}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: addrs, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: 300 * time.Millisecond,
+		Addrs: addrs, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			mu.Lock()
 			p := proxies[addr]
@@ -174,7 +174,7 @@ func TestE101ARepeatedRefusalSaysSo(t *testing.T) {
 	b.load(1, 1)
 	b.mustReserve(wish("other", 1))
 	p := faultproxy.New(t, server.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: 2, ContextTimeoutEnabled: true, ReadTimeout: 200 * time.Millisecond})
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: 2, ContextTimeoutEnabled: true, ReadTimeout: time.Second})
 	t.Cleanup(func() { _ = rdb.Close() })
 	far := ledger.New(rdb, ledger.Options{})
 	lost := p.WithholdReply(faultproxy.Contains("evalsha"), 1)
@@ -183,13 +183,13 @@ func TestE101ARepeatedRefusalSaysSo(t *testing.T) {
 		t.Fatalf("%+v, %v; %d replies were lost", d, err, lost.Fired())
 	}
 	// It may have been repeated below the library too: an answer that took as long as a read may take counts as repeated.
-	slow := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ReadTimeout: 100 * time.Millisecond})
+	slow := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ReadTimeout: 2 * time.Second})
 	t.Cleanup(func() { _ = slow.Close() })
 	far = ledger.New(slow, ledger.Options{})
 	if _, err := far.Now(b.ctx); err != nil { // its connection stands
 		t.Fatal(err)
 	}
-	p.Delay(90 * time.Millisecond) // of the request, and of the source after NOSCRIPT
+	p.Delay(1200 * time.Millisecond) // of the request, and of the source after NOSCRIPT: each in time, together too late
 	if err := b.rdb.ScriptFlush(b.ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestE01LostReplyOfSettleAndRelease(t *testing.T) {
 	b := newBench(t, singleClient(t, server.Addr))
 	b.load(10, 1)
 	p := faultproxy.New(t, server.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: 200 * time.Millisecond})
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Second})
 	t.Cleanup(func() { _ = rdb.Close() })
 	far := ledger.New(rdb, ledger.Options{})
 	kept, gone := wish("u1", 2), wish("u2", 1)

@@ -101,7 +101,7 @@ func TestEvents(t *testing.T) {
 		events := t.Subscribe(ctx)
 		next := func(what string, is func(ledger.Event) bool) {
 			t.Helper()
-			deadline := time.After(5 * time.Second)
+			deadline := time.After(30 * time.Second)
 			for {
 				select {
 				case e := <-events:
@@ -124,7 +124,7 @@ func TestEvents(t *testing.T) {
 			return e.Available == 2 && len(e.Outcomes) == 1 && e.Outcomes[0] == ledger.EventOutcome{Order: r.Order, Status: order.Failed}
 		})
 		cancel()
-		testenv.Eventually(t, 5*time.Second, "the subscription ends", func() bool {
+		testenv.Eventually(t, 30*time.Second, "the subscription ends", func() bool {
 			select {
 			case _, open := <-events:
 				return !open
