@@ -30,12 +30,12 @@ func TestCrashPointsOfTheWorker(t *testing.T) {
 	}
 	for i, s := range sales {
 		t.Logf("crash point %s", points[i])
-		s.worker.killed(60 * time.Second)
+		s.worker.killed(2 * time.Minute)
 		s.worker = s.start("", "run")
 	}
 	for i, s := range sales {
 		t.Logf("crash point %s", points[i])
-		s.done(90 * time.Second)
+		s.done(3 * time.Minute)
 		s.worker.stop()
 		s.judge()
 	}
@@ -104,15 +104,15 @@ func TestE34StoppedWorkerComesBack(t *testing.T) {
 	d.configure("landing: {max_orders: 10}")
 	accepted := d.accept(2000)
 	first := d.start("", "run")
-	testenv.Eventually(t, time.Minute, "the first worker is landing", func() bool { return strings.Contains(first.log.String(), "batch landed") })
+	testenv.Eventually(t, 2*time.Minute, "the first worker is landing", func() bool { return strings.Contains(first.log.String(), "batch landed") })
 	before := first.generation()
 	first.signal(syscall.SIGSTOP)
 	second := d.start("", "run")
-	testenv.Eventually(t, time.Minute, "the second worker has the partition", func() bool { return second.generation() > before })
+	testenv.Eventually(t, 2*time.Minute, "the second worker has the partition", func() bool { return second.generation() > before })
 	first.signal(syscall.SIGCONT)
-	testenv.Eventually(t, time.Minute, "the first worker is in the group again", func() bool { return first.generation() > before })
+	testenv.Eventually(t, 2*time.Minute, "the first worker is in the group again", func() bool { return first.generation() > before })
 	accepted = append(accepted, d.accept(200)...)
-	d.done(90 * time.Second)
+	d.done(3 * time.Minute)
 	first.stop()
 	second.stop()
 	records := make([]told.Record, len(accepted))

@@ -59,7 +59,7 @@ func TestE34HundredThousandOrders(t *testing.T) {
 			crew.leave((*child).stop)
 		}
 	}
-	d.done(2 * time.Minute)
+	d.done(4 * time.Minute)
 	took := time.Since(began)
 	crew.stop()
 
@@ -123,7 +123,7 @@ func (c *crew) join() {
 	c.d.t.Helper()
 	w := c.d.start("", "run")
 	c.active = append(c.active, w)
-	testenv.Eventually(c.d.t, time.Minute, "the new worker has joined the group", func() bool { return w.generation() > 0 })
+	testenv.Eventually(c.d.t, 2*time.Minute, "the new worker has joined the group", func() bool { return w.generation() > 0 })
 }
 
 // leave ends the longest-serving worker by the given means and waits until the others have gone on without it.
@@ -132,7 +132,7 @@ func (c *crew) leave(end func(*child)) {
 	before := c.generation()
 	end(c.active[0])
 	c.gone, c.active = append(c.gone, c.active[0]), c.active[1:]
-	testenv.Eventually(c.d.t, time.Minute, "the others have shared its partitions", func() bool { return c.generation() > before })
+	testenv.Eventually(c.d.t, 2*time.Minute, "the others have shared its partitions", func() bool { return c.generation() > before })
 }
 
 func (c *crew) stop() {

@@ -391,7 +391,7 @@ func TestE42StockOfNull(t *testing.T) {
 	e.publish(mended[0]) // comes again, and has a row
 	e.publish(lost)
 	e.publish(behind)
-	w = e.worker(Config{MissingWait: 2 * time.Second, RetryMax: 200 * time.Millisecond}, nil, nil)
+	w = e.worker(Config{MissingWait: 6 * time.Second, RetryMax: 200 * time.Millisecond}, nil, nil)
 	red(w)
 	e.done(time.Minute)
 	other.settled(94)

@@ -44,7 +44,7 @@ func TestE103ReplayLandsWhatMySQLLost(t *testing.T) {
 	e.publish(before...)
 	e.raw([]byte("poison"))
 	w := e.worker(Config{}, nil, nil)
-	e.done(30 * time.Second)
+	e.done(time.Minute)
 	w.Stop()
 	e.settled(900)
 
@@ -98,7 +98,7 @@ func TestE103ReplayBesideTheWorker(t *testing.T) {
 	if err != nil || got.Landed != 1000 {
 		t.Fatalf("replay %+v, %v", got, err)
 	}
-	e.done(60 * time.Second)
+	e.done(time.Minute)
 	e.settled(1000)
 }
 
@@ -131,7 +131,7 @@ func TestE42DeadLettersLandAgain(t *testing.T) {
 	failed := newOrder(testenv.ID(), e.item, "failed")
 	e.publish(failed)
 	w := e.worker(Config{}, nil, nil)
-	e.done(30 * time.Second)
+	e.done(time.Minute)
 	w.Stop()
 	letters := e.letters()
 	if len(letters) != 2 {
