@@ -107,7 +107,7 @@ func TestRestockAndCancelReachRedis(t *testing.T) {
 		t.Fatalf("code %d, want sold out", code)
 	}
 	b.Restock(a, 1)
-	testenv.Eventually(t, time.Second, "the restock to reach redis", func() bool { return b.Look(a).Available == 1 })
+	testenv.Eventually(t, 20*time.Second, "the restock to reach redis", func() bool { return b.Look(a).Available == 1 })
 	b.Exec("UPDATE orders SET status = 'CANCELLED' WHERE order_id = ?", o.ID)
 	b.Equal(a)
 	if s := b.Look(a); s.Stock != 3 || s.BuyersLen != 0 {
@@ -127,13 +127,13 @@ func TestActivityTableReachesRedis(t *testing.T) {
 	b.Ready(h)
 	a := b.Activity(5)
 	b.Loaded(a, "")
-	testenv.Eventually(t, 5*time.Second, "the catalogue to list the activity", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the catalogue to list the activity", func() bool {
 		c, err := b.Ledger.Catalogue(t.Context())
 		return err == nil && c.Activities[a.ID] == a
 	})
 	for _, state := range []ledger.State{ledger.Paused, ledger.Open, ledger.Closed} {
 		b.Exec("UPDATE activity SET state = ? WHERE activity_id = ?", string(state), a.ID)
-		testenv.Eventually(t, time.Second, "the state "+string(state)+" to reach redis", func() bool { return b.Look(a).State == state })
+		testenv.Eventually(t, 20*time.Second, "the state "+string(state)+" to reach redis", func() bool { return b.Look(a).State == state })
 	}
 }
 

@@ -25,7 +25,7 @@ func following(t *testing.T, b *synctest.Bench, stock int64) (ledger.Activity, *
 // caughtUp waits until the kept position has caught up with MySQL.
 func caughtUp(b *synctest.Bench) {
 	b.Helper()
-	testenv.Eventually(b, 10*time.Second, "the kept position to catch up", func() bool {
+	testenv.Eventually(b, 20*time.Second, "the kept position to catch up", func() bool {
 		st, err := b.All.Status(b.Context())
 		return err == nil && st.Binlog.CaughtUp
 	})
@@ -126,7 +126,7 @@ func TestE47MinimalRowImage(t *testing.T) {
 		}
 		b.Equal(a)
 	}
-	testenv.Eventually(t, 2*time.Second, "the pause", func() bool { return b.Look(a).State == ledger.Paused })
+	testenv.Eventually(t, 20*time.Second, "the pause", func() bool { return b.Look(a).State == ledger.Paused })
 	if s := b.Look(a); s.Stock != 20 || s.BuyersLen != 0 || s.Epoch != epoch {
 		t.Fatalf("stock %d, %d buyers, epoch %s (before %s); want 20, none, and no load", s.Stock, s.BuyersLen, s.Epoch, epoch)
 	}
@@ -187,7 +187,7 @@ func TestE104RowWrittenAnew(t *testing.T) {
 	b.Exec("REPLACE INTO inventory (item_id, stock) VALUES (?, 7)", a.Item)
 	b.Equal(a)
 	b.Exec("DELETE FROM inventory WHERE item_id = ?", a.Item)
-	testenv.Eventually(t, 2*time.Second, "nothing to be on sale", func() bool { return b.Look(a).Available == 0 })
+	testenv.Eventually(t, 20*time.Second, "nothing to be on sale", func() bool { return b.Look(a).Available == 0 })
 	b.Exec("INSERT INTO inventory (item_id, stock) VALUES (?, 5)", a.Item)
 	b.Equal(a)
 	b.Exec("REPLACE INTO inventory (item_id, stock, version) VALUES (?, 4, 1)", a.Item)
@@ -307,7 +307,7 @@ func TestE56WrongFlavor(t *testing.T) {
 	}
 	b := synctest.NewOn(t, dsn, func(c *runner.Config) { c.Binlog.Flavor = wrong })
 	_, h := b.Syncer()
-	testenv.Eventually(t, 10*time.Second, "health to tell", func() bool {
+	testenv.Eventually(t, 20*time.Second, "health to tell", func() bool {
 		err := h.Of("binlog")
 		return err != nil && strings.Contains(err.Error(), "flavor is "+wrong+" but the server is")
 	})
@@ -364,7 +364,7 @@ func TestE47RowsInParts(t *testing.T) {
 	s.Stop()
 	b.Exec("SET GLOBAL binlog_row_value_options = PARTIAL_JSON")
 	_, h = b.Syncer()
-	testenv.Eventually(t, 10*time.Second, "health to tell", func() bool {
+	testenv.Eventually(t, 20*time.Second, "health to tell", func() bool {
 		err := h.Of("binlog")
 		return err != nil && strings.Contains(err.Error(), "SET PERSIST binlog_row_value_options = ''")
 	})

@@ -33,7 +33,7 @@ func TestRowsOfOtherItems(t *testing.T) {
 			b.Restock(a, 3)
 			b.Exec("DELETE FROM inventory WHERE item_id = " + c.item)
 			b.Restock(a, 1)
-			testenv.Eventually(t, 5*time.Second, "the restock to reach redis", func() bool { return b.Look(a).Stock == 14 })
+			testenv.Eventually(t, 20*time.Second, "the restock to reach redis", func() bool { return b.Look(a).Stock == 14 })
 			if s := b.Look(a); s.Epoch != epoch || !s.Loaded {
 				t.Errorf("the sale was closed by another item: %+v", s)
 			}
@@ -64,9 +64,9 @@ func TestE48NoUsableStock(t *testing.T) {
 			other := b.Activity(10)
 			epoch := b.Loaded(other, "").Epoch
 			b.Exec("UPDATE inventory SET stock = "+c.bad+" WHERE item_id = ?", a.Item)
-			testenv.Eventually(t, 5*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Recovering })
+			testenv.Eventually(t, 20*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Recovering })
 			b.Exec("UPDATE inventory SET stock = 11 WHERE item_id = ?", other.Item)
-			testenv.Eventually(t, 5*time.Second, "a restock of another item", func() bool { return b.Look(other).Stock == 11 })
+			testenv.Eventually(t, 20*time.Second, "a restock of another item", func() bool { return b.Look(other).Stock == 11 })
 			if s := b.Look(other); s.Epoch != epoch {
 				t.Errorf("the other sale was closed too: %+v", s)
 			}
@@ -88,7 +88,7 @@ func TestKeysThatDifferFromTheRowAreMended(t *testing.T) {
 	if _, err := b.Ledger.SetActivity(t.Context(), stale); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the activity to be as in mysql", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the activity to be as in mysql", func() bool {
 		s := b.Look(a)
 		return s.State == a.State && s.Activity.MaxPerUser == a.MaxPerUser && s.Activity.EndsAtMs == a.EndsAtMs
 	})
@@ -141,8 +141,8 @@ func TestDeletedRowOfASale(t *testing.T) {
 		return c.Activities[a.ID].State
 	}
 	b.Exec("DELETE FROM activity WHERE activity_id = ?", a.ID)
-	testenv.Eventually(t, 5*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Closed && listed() == ledger.Closed })
+	testenv.Eventually(t, 20*time.Second, "the sale to be closed", func() bool { return b.Look(a).State == ledger.Closed && listed() == ledger.Closed })
 	b.Exec("INSERT INTO activity (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, ?, ?, ?, ?, 'open')",
 		a.ID, a.Item, a.Title, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser)
-	testenv.Eventually(t, 5*time.Second, "the sale to go on", func() bool { return b.Look(a).State == ledger.Open && listed() == ledger.Open })
+	testenv.Eventually(t, 20*time.Second, "the sale to go on", func() bool { return b.Look(a).State == ledger.Open && listed() == ledger.Open })
 }

@@ -76,7 +76,7 @@ func TestWhenANewSaleIsListed(t *testing.T) {
 	p, logs := observed(b, b.Cfg)
 	_, h := b.SyncerOn(p)
 	b.Ready(h)
-	testenv.Eventually(t, 5*time.Second, "the catalogue to be there: without it every load waits", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the catalogue to be there: without it every load waits", func() bool {
 		_, err := b.Ledger.Catalogue(t.Context())
 		return err == nil
 	})
@@ -84,9 +84,9 @@ func TestWhenANewSaleIsListed(t *testing.T) {
 	ahead.StartsAtMs = time.Now().Add(time.Minute).UnixMilli()
 	ahead.EndsAtMs = ahead.StartsAtMs + 60_000
 	b.Create(ahead, 5)
-	testenv.Eventually(t, 10*time.Second, "the sale that lies ahead to be loaded", func() bool { return b.Look(ahead).Loaded })
+	testenv.Eventually(t, 20*time.Second, "the sale that lies ahead to be loaded", func() bool { return b.Look(ahead).Loaded })
 	begun := b.Activity(5)
-	testenv.Eventually(t, 5*time.Second, "the sale that has begun to be listed", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the sale that has begun to be listed", func() bool {
 		c, err := b.Ledger.Catalogue(t.Context())
 		if err != nil {
 			return false
@@ -112,7 +112,7 @@ func TestWhenANewSaleIsListed(t *testing.T) {
 func waited(t *testing.T, logs *observer.ObservedLogs, activity int64) int64 {
 	t.Helper()
 	var reports []observer.LoggedEntry
-	testenv.Eventually(t, 5*time.Second, "the report of the load", func() bool { // it is logged a moment after the sale is open
+	testenv.Eventually(t, 20*time.Second, "the report of the load", func() bool { // it is logged a moment after the sale is open
 		reports = logs.FilterMessage("loaded").FilterField(zap.Int64("activity", activity)).All()
 		return len(reports) > 0
 	})

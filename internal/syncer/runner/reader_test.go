@@ -268,7 +268,7 @@ func (p *confirming) confirm(which ...int) {
 // binlog waits until the log has been applied.
 func (p *confirming) binlog() {
 	p.Helper()
-	testenv.Eventually(p, 10*time.Second, "the binlog to be applied", func() bool { return p.Look(p.a).Stock == 5 })
+	testenv.Eventually(p, 20*time.Second, "the binlog to be applied", func() bool { return p.Look(p.a).Stock == 5 })
 	caughtUp(p.Bench)
 }
 

@@ -27,7 +27,7 @@ func inTheMiddle(b *synctest.Bench, a ledger.Activity) {
 	dead := b.Buy(a, "dead", 2)
 	b.Land(true)
 	b.Exec("UPDATE orders SET status = 'EXPIRED' WHERE order_id = ?", dead.ID)
-	testenv.Eventually(b, 5*time.Second, "the dead order to free its buyer", func() bool { return b.Look(a).BuyersLen == 1 })
+	testenv.Eventually(b, 20*time.Second, "the dead order to free its buyer", func() bool { return b.Look(a).BuyersLen == 1 })
 	b.Buy(a, "queued", 4)
 }
 
@@ -186,10 +186,10 @@ func TestLeadership(t *testing.T) {
 	cfg.Name = "second"
 	second := b.OpenParts(cfg)
 	_, h2 := b.SyncerOn(second)
-	testenv.Eventually(t, 5*time.Second, "the second to stand by, well", func() bool { return h2.Err() == nil && h2.Of("lease") == nil })
+	testenv.Eventually(t, 20*time.Second, "the second to stand by, well", func() bool { return h2.Err() == nil && h2.Of("lease") == nil })
 	holder := func(want string) {
 		t.Helper()
-		testenv.Eventually(t, 5*time.Second, want+" to lead", func() bool {
+		testenv.Eventually(t, 20*time.Second, want+" to lead", func() bool {
 			got, err := b.Ledger.LeaseHolder(t.Context())
 			return err == nil && strings.HasPrefix(got, want)
 		})
@@ -200,8 +200,8 @@ func TestLeadership(t *testing.T) {
 		t.Fatalf("the position was kept by one that does not lead: %v, %v", ok, err)
 	}
 	b.Client().Set(t.Context(), "seckill:{syncer}:leader", "somebody else", 1500*time.Millisecond)
-	testenv.Eventually(t, 5*time.Second, "the first to stand back", func() bool { return h1.Of("lease") == nil && !first.Leads() })
-	testenv.Eventually(t, 5*time.Second, "one of them to lead again", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the first to stand back", func() bool { return h1.Of("lease") == nil && !first.Leads() })
+	testenv.Eventually(t, 20*time.Second, "one of them to lead again", func() bool {
 		got, _ := b.Ledger.LeaseHolder(t.Context())
 		return got != "" && got != "somebody else"
 	})
@@ -220,14 +220,14 @@ func TestRetire(t *testing.T) {
 	a, _, h := following(t, b, 10)
 	o := b.Buy(a, "u", 1)
 	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
-	testenv.Eventually(t, 5*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
+	testenv.Eventually(t, 20*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
 	never(t, 1500*time.Millisecond, "the activity was removed with a reservation open", func() bool { return !b.Look(a).Exists })
 	shown, err := b.All.Wanted(t.Context())
 	if err != nil || !slices.ContainsFunc(shown, func(x ledger.Activity) bool { return x.ID == a.ID }) {
 		t.Errorf("status and compare are of %v (%v), want also what is over and has a reservation open", shown, err)
 	}
 	b.Land(true)
-	testenv.Eventually(t, 10*time.Second, "the activity to be removed", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the activity to be removed", func() bool {
 		c, err := b.Ledger.Catalogue(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestRetireWhatWasForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Syncer()
-	testenv.Eventually(t, 10*time.Second, "the activity to be removed", func() bool { return !b.Look(a).Exists })
+	testenv.Eventually(t, 20*time.Second, "the activity to be removed", func() bool { return !b.Look(a).Exists })
 	if !b.Look(other).Loaded {
 		t.Error("the other activity is not loaded any more")
 	}
@@ -281,7 +281,7 @@ func TestRetireSweepsFirst(t *testing.T) {
 			a, _, h := following(t, b, 10)
 			o := b.MustReserve(a, "u", 2) // its gateway died
 			b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = ?", time.Now().UnixMilli()-1000, a.ID)
-			testenv.Eventually(t, 5*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
+			testenv.Eventually(t, 20*time.Second, "the end to reach redis", func() bool { return b.Look(a).Activity.EndsAtMs < time.Now().UnixMilli() })
 			spoil(b, a)
 			testenv.Eventually(t, 30*time.Second, "the activity to be removed", func() bool {
 				b.Land(true)
@@ -358,7 +358,7 @@ func TestE108EarlierActivityMadeLater(t *testing.T) {
 	b.Exec("INSERT INTO activity (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, 'earlier', ?, ?, 10, 'open')",
 		earlier.ID, earlier.Item, earlier.StartsAtMs, earlier.EndsAtMs)
 	b.Loaded(earlier, "")
-	testenv.Eventually(t, 10*time.Second, "the later sale gives the item back", func() bool { return !b.Look(later).Loaded })
+	testenv.Eventually(t, 20*time.Second, "the later sale gives the item back", func() bool { return !b.Look(later).Loaded })
 	b.Buy(earlier, "u", 1) // queued, not landed
 	b.Ready(h)             // whose turn has not come is no alarm
 
@@ -383,7 +383,7 @@ func TestRetentionOfTheNextSyncer(t *testing.T) {
 	cfg := b.All.Config
 	cfg.Retention = 2 * time.Hour
 	b.SyncerOn(b.OpenParts(cfg))
-	testenv.Eventually(t, 10*time.Second, "the retention to change", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the retention to change", func() bool {
 		kept, err := b.Client().HGet(t.Context(), ledger.KeysOf(a.ID).Activity, "retention").Result()
 		return err == nil && kept == strconv.FormatInt(cfg.Retention.Milliseconds(), 10)
 	})
@@ -428,7 +428,7 @@ func TestE106StatusChangesDuringALoadElsewhere(t *testing.T) {
 	if _, err := other.Loader.Load(t.Context(), a.ID); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the buyer to see that his order is paid", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the buyer to see that his order is paid", func() bool {
 		v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID)
 		return err == nil && v.Status == "PAID"
 	})
@@ -464,7 +464,7 @@ func TestStartWithRedisDown(t *testing.T) {
 	a := b.Activity(5)
 	b.Server.Kill()
 	_, h := b.Syncer()
-	testenv.Eventually(t, 10*time.Second, "health to tell", func() bool {
+	testenv.Eventually(t, 20*time.Second, "health to tell", func() bool {
 		err := h.Of("lease")
 		return err != nil && !errors.Is(err, errors.ErrUnsupported)
 	})

@@ -236,14 +236,14 @@ func tryAs(b *synctest.Bench, a ledger.Activity, user string, quantity int64) le
 		b.Fatal(err)
 	}
 	var code ledger.Code
-	testenv.Eventually(b, 10*time.Second, "an answer for "+user, func() bool {
+	testenv.Eventually(b, 20*time.Second, "an answer for "+user, func() bool { // too late is nothing reserved, with this deadline
 		ds, err := b.Ledger.Reserve(b.Context(), a.ID, []ledger.Reservation{{
 			Order: id, Nonce: id, User: user, Quantity: quantity, NotAfterMs: time.Now().Add(b.Cfg.ReserveDeadline).UnixMilli(),
 		}})
 		if err == nil {
 			code = ds[0].Code
 		}
-		return err == nil
+		return err == nil && code != ledger.TooLate
 	})
 	return code
 }
