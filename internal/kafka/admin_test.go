@@ -22,7 +22,7 @@ func TestOffsets(t *testing.T) {
 		b.mustPublish(1)
 	}
 	between := time.Now()
-	testenv.Eventually(t, time.Second, "the next millisecond", func() bool { return time.Since(between) > 2*time.Millisecond })
+	testenv.Eventually(t, 10*time.Second, "the next millisecond", func() bool { return time.Since(between) > 2*time.Millisecond })
 	b.mustPublish(1)
 	mine := Partition(ActivityKey(1), 3)
 	high, err := b.admin.HighWater(t.Context(), b.topic)
@@ -163,11 +163,11 @@ func TestReadIsBoundedByItsContextAndSurvivesFaults(t *testing.T) {
 	if err := through.Read(t.Context(), b.topic, nil, map[int32]int64{0: 10}, count); err != nil || n != 10 {
 		t.Errorf("read %d of 10 over dropped connections: %v", n, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	began := time.Now()
 	err := through.Read(ctx, b.topic, map[int32]int64{0: 10}, map[int32]int64{0: 11}, count)
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 3*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
 		t.Errorf("read of what is not there yet: %v after %v, want the context's end", err, time.Since(began))
 	}
 }

@@ -81,15 +81,14 @@ func TestAnswersOfTheBroker(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, nil)
 			f.produce(code)
-			p := newProducer(t, f.config(), second)
+			opt := ProducerOptions{Budget: 3 * time.Second}
+			p := newProducer(t, f.config(), opt)
 			began := time.Now()
 			_, err := p.Publish(t.Context(), newOrder(t, 1), nil)
 			if err == nil || errors.Is(err, ErrNotSent) != unsent || !errors.Is(err, code) {
 				t.Errorf("publish: %v, want not sent: %v", err, unsent)
 			}
-			if d := time.Since(began); d > second.Budget+second.Budget/5 {
-				t.Errorf("took %v, want at most the budget", d)
-			}
+			inTime(t, time.Since(began), opt.Budget, err)
 		})
 	}
 }
@@ -98,11 +97,12 @@ func TestTooFewReplicasStayUnhealthyUntilMoreCome(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	f.produce(sarama.ErrNotEnoughReplicas)
-	p := newProducer(t, f.config(), second)
-	if _, err := p.Publish(t.Context(), newOrder(t, 1), nil); !errors.Is(err, ErrNotSent) {
-		t.Errorf("publish: %v, want %v", err, ErrNotSent)
-	}
-	testenv.Eventually(t, time.Second, "unhealthy", func() bool { return p.HealthyFor(1) != nil })
+	p := newProducer(t, f.config(), ProducerOptions{Budget: 5 * time.Second})
+	testenv.Eventually(t, 20*time.Second, "the broker's refusal", func() bool { // where the machine stalls an attempt ends without an answer
+		_, err := p.Publish(t.Context(), newOrder(t, 1), nil)
+		return errors.Is(err, ErrNotSent) && errors.Is(err, sarama.ErrNotEnoughReplicas)
+	})
+	testenv.Eventually(t, 10*time.Second, "unhealthy", func() bool { return p.HealthyFor(1) != nil })
 	for began := time.Now(); time.Since(began) < time.Second; pause(t.Context(), 20*time.Millisecond) {
 		if p.HealthyFor(1) == nil {
 			t.Fatal("healthy again without more replicas: the next order would wait for nothing")

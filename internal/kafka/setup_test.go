@@ -117,3 +117,13 @@ func (b *bundle) eventually(what string, cond func() bool) {
 
 // second is a budget that keeps tests short and still leaves attempts enough time on a busy machine.
 var second = ProducerOptions{Budget: time.Second}
+
+// inTime holds a publish against its budget. A machine that stalls adds seconds to it, and a call that nothing ends adds many more.
+func inTime(t testing.TB, took, budget time.Duration, err error) {
+	t.Helper()
+	if took > budget+5*time.Second {
+		t.Errorf("took %v, want at most the budget %v: %v", took, budget, err)
+	} else if took > budget+budget/5 {
+		t.Logf("took %v with a budget of %v: %v", took, budget, err)
+	}
+}
