@@ -93,23 +93,48 @@ type secretive struct {
 	env []string
 }
 
-// run gives what a program writes until it ends, or for some seconds.
+// run gives what a program writes until it ends, or for ten seconds, or until it has written anything at all where that takes longer.
 func (s *secretive) run(words string, env ...string) string {
 	args := strings.Fields(words)
-	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, args[0]), args[1:]...)
 	cmd.Env = append(append([]string{}, s.env...), env...)
 	cmd.Dir = s.dir
-	var out bytes.Buffer
+	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
+	enough := time.AfterFunc(10*time.Second, func() {
+		for out.String() == "" && ctx.Err() == nil {
+			<-time.After(10 * time.Millisecond)
+		}
+		cancel()
+	})
+	defer enough.Stop()
 	if err := cmd.Run(); err == nil && ctx.Err() == nil && !strings.Contains(words, "validate") {
-		s.Errorf("%s went well: what should fail here?\n%s", words, &out)
+		s.Errorf("%s went well: what should fail here?\n%s", words, out.String())
 	}
 	if ctx.Err() != nil {
-		out.WriteString("(it was still waiting)")
+		return out.String() + "(it was still waiting)"
 	}
 	return out.String()
+}
+
+// output is read while a program still writes it.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func (s *secretive) look(what, text string) {

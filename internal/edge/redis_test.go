@@ -133,7 +133,7 @@ type operator struct {
 
 func newOperator(t *testing.T, addrs ...string) *operator {
 	t.Helper()
-	rdb, err := redisconn.New(redisconn.Config{Addrs: addrs})
+	rdb, err := redisconn.New(redisconn.Config{Addrs: addrs, ReadTimeout: long, PoolTimeout: long})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func (p *operator) pending(activity, want int64) {
 
 func (g *gateway) onSale(t *testing.T, activity int64) {
 	t.Helper()
-	testenv.Eventually(t, 5*time.Second, "the gateway sees the sale", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the gateway sees the sale", func() bool {
 		v, r := g.gate.View(activity, time.Now())
 		return r == Accepted && v.State == "open" && v.AgeMs >= 0
 	})
@@ -255,9 +255,11 @@ func buy(activity int64, user string) Request {
 	return Request{Activity: activity, User: user, Quantity: 1}
 }
 
+// long is a timeout that a busy machine keeps.
+const long = 5 * time.Second
+
 // newPatient makes a gateway whose bounds a busy machine keeps, for tests that are about something else.
 func newPatient(t *testing.T, addrs []string) *gateway {
 	t.Helper()
-	const long = 5 * time.Second
 	return newGateway(t, redisconn.Config{Addrs: addrs, ReadTimeout: long, PoolTimeout: long}, Options{RequestBudget: 2 * long})
 }

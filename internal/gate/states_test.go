@@ -14,13 +14,14 @@ import (
 
 // Every change of a sale's state is told once, the first look is no change, and the counts follow.
 func TestChangesAndStates(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var told []string
 	a, quiet := sale(1), sale(2)
 	a.Title = "a phone"
 	src := newSource(a, quiet)
 	g := New(src, Options{
-		InspectPoll: time.Millisecond, CataloguePoll: time.Millisecond, StaleAfter: 500 * time.Millisecond,
+		InspectPoll: time.Millisecond, CataloguePoll: time.Millisecond, StaleAfter: 5 * time.Second,
 		OnChange: func(c Change) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -182,7 +182,10 @@ func TestWhatIsNotTheGatewaysAnswerIsUnknown(t *testing.T) {
 		t.Run(cause, func(t *testing.T) {
 			srv := httptest.NewServer(h)
 			defer srv.Close()
-			cfg := Config{Target: srv.URL, Activity: 1, Requests: 1, Concurrency: 1, Timeout: 200 * time.Millisecond}
+			cfg := Config{Target: srv.URL, Activity: 1, Requests: 1, Concurrency: 1, Timeout: 20 * time.Second}
+			if cause == "no answer in time" {
+				cfg.Timeout = 200 * time.Millisecond
+			}
 			cfg.Identify = func(int) (Buyer, error) { return Buyer{User: "u"}, nil }
 			var file bytes.Buffer
 			cfg.Told = told.NewWriter(&file)

@@ -121,7 +121,7 @@ func TestSlow(t *testing.T) {
 		return []Finding{{store.Warning, "kafka", "replication", "it has no replicas"}}, nil
 	}}
 	h := &health{}
-	w := &waiter{what: "the work", health: h, log: zap.New(core), patience: 20 * time.Millisecond, errs: map[string]error{}}
+	w := &waiter{what: "the work", health: h, log: zap.New(core), patience: time.Second, errs: map[string]error{}}
 	if err := w.await(t.Context(), []Check{hang, refuse, well}, nil); err != nil || h.err != nil {
 		t.Fatal(err, h.err)
 	}

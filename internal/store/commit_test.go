@@ -59,7 +59,7 @@ func TestE63_AmbiguousCommit(t *testing.T) {
 			}
 			b.exact(10)
 			p.Heal() // a late COMMIT arrives now
-			b.unlocked(time.Second)
+			b.unlocked()
 			want(t, b.land(orders...), "CONFIRMED", "CONFIRMED", "CONFIRMED", "FAILED sold_out")
 			b.exact(10)
 		})
@@ -158,7 +158,7 @@ func TestLostSessionDoesNotHoldTheRow(t *testing.T) {
 	if rule.Fired() != 1 {
 		t.Fatal("the fault did not fire")
 	}
-	b.unlocked(time.Second)
+	b.unlocked()
 	b.exact(10)
 }
 

@@ -417,7 +417,7 @@ func TestE67_CancelAnywhereKeepsBothOrNeither(t *testing.T) {
 		t.Error("no batch was cancelled: the test tried nothing")
 	}
 	b.exact(stock)
-	b.unlocked(time.Second)
+	b.unlocked()
 }
 
 // A cancelled worker was waiting for a lock, holding others: they are free within a second, not when its wait would have ended.
@@ -449,9 +449,11 @@ func TestE67_CancelFreesLocksAtOnce(t *testing.T) {
 	if _, err := tx.Exec(b.sql.insert(1), rowArgs(orders[0], b.plan1(orders[0]))...); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > time.Second {
+	took := time.Since(began)
+	if took > b.cfg.LockWait/2 {
 		t.Fatalf("the rows of a cancelled batch stayed locked for %s", took)
 	}
+	t.Logf("the rows of a cancelled batch were free after %s", took)
 	if err := held.Release(); err != nil {
 		t.Fatal(err)
 	}

@@ -145,9 +145,11 @@ func (b *bench) exact(initial int64) {
 }
 
 // unlocked waits until nobody holds the item's row.
-func (b *bench) unlocked(within time.Duration) {
+func (b *bench) unlocked() {
 	b.t.Helper()
-	testenv.Eventually(b.t, within, "the inventory row is free", func() bool {
+	began := time.Now()
+	defer func() { b.t.Logf("the row was free after %s", time.Since(began)) }()
+	testenv.Eventually(b.t, 5*time.Second, "the inventory row is free", func() bool {
 		l, err := b.LockInventory(context.Background(), b.item, time.Second)
 		if err != nil {
 			return false

@@ -150,7 +150,7 @@ func TestLockInventory(t *testing.T) {
 	if err := errors.Join(l.Release(), l.Release()); err != nil {
 		t.Fatal(err)
 	}
-	b.unlocked(time.Second)
+	b.unlocked()
 	if _, err := b.LockInventory(t.Context(), 404, time.Minute); !errors.Is(err, ErrNoInventory) {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func TestTake(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: testenv.StartRedis(t).Addr, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	rate := ratelimit.Rate{Limit: 2, Per: 300 * time.Millisecond}
+	rate := ratelimit.Rate{Limit: 2, Per: time.Hour} // so that no answer comes too late for the window
 	key := Key("l", "k")
 	for i := range 2 {
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
@@ -172,12 +172,19 @@ func TestTake(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
+	if ttl, err := rdb.PTTL(t.Context(), key).Result(); err != nil || ttl <= 0 || ttl > rate.Per+time.Second {
+		t.Errorf("the key has %v to live (%v), want the window", ttl, err)
+	}
 	r, err := Take(t.Context(), rdb, key, rate)
 	if err != nil || r.OK || r.RetryAfter <= 0 || r.RetryAfter > rate.Per || r.Reset < r.RetryAfter || r.Reset > rate.Per {
 		t.Fatalf("%+v, %v", r, err)
 	}
+	short := Key("l", "short")
+	if r, err := Take(t.Context(), rdb, short, ratelimit.Rate{Limit: 2, Per: 300 * time.Millisecond}); err != nil || !r.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
 	testenv.Eventually(t, 10*time.Second, "the key to expire", func() bool {
-		n, err := rdb.Exists(t.Context(), key).Result()
+		n, err := rdb.Exists(t.Context(), short).Result()
 		return err == nil && n == 0
 	})
 }
