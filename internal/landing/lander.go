@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -134,6 +135,7 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 	for len(todo) > 0 {
 		landing, part, err := l.transaction(ctx, item, todo)
 		var bad *store.ErrRowRefused
+		var unsold *store.ErrUnsold
 		switch {
 		case err == nil:
 			if landing.Version > 0 {
@@ -154,7 +156,7 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 		case errors.As(err, &bad):
 			refused = append(refused, refusal{todo[bad.Index], "row", err})
 			todo = append(todo[:bad.Index:bad.Index], todo[bad.Index+1:]...)
-		case undecidable(err):
+		case errors.As(err, &unsold):
 			// A shop may be replacing the row at this very moment (DELETE, then INSERT), and an activity sells the item; or a person
 			// notices that its stock is no number and sets it. The other items of the partition cannot wait for that for ever.
 			more, ended := absent.again(ctx, err)
@@ -164,20 +166,21 @@ func (l *Lander) landItem(ctx context.Context, todo []message) (outcomes []ledge
 			if more {
 				continue
 			}
+			// The others need no stock: they have landed before, or have tries left and wait for it in the ledger.
+			var rest []message
 			for _, m := range todo {
-				refused = append(refused, refusal{m, "item", err})
+				if slices.Contains(unsold.Orders, m.order.ID) {
+					refused = append(refused, refusal{m, "item", err})
+				} else {
+					rest = append(rest, m)
+				}
 			}
-			return outcomes, refused, left, nil
+			todo = rest
 		default:
 			return nil, refused, left, err
 		}
 	}
 	return outcomes, refused, left, nil
-}
-
-// undecidable says that the item has no row in the inventory, or one that does not say how much there is to sell.
-func undecidable(err error) bool {
-	return errors.Is(err, store.ErrNoInventory) || errors.Is(err, store.ErrNoStock)
 }
 
 // without gives the outcomes of orders that an earlier transaction of the same batch has not told already.
@@ -204,7 +207,8 @@ func without(outcomes, told []ledger.Outcome) []ledger.Outcome {
 func (l *Lander) transaction(ctx context.Context, item int64, todo []message) (landing store.Landing, part []message, err error) {
 	decided := func(err error) bool {
 		var row *store.ErrRowRefused
-		return undecidable(err) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(part)
+		var unsold *store.ErrUnsold
+		return errors.As(err, &unsold) || errors.As(err, &row) && row.Index >= 0 && row.Index < len(part)
 	}
 	err = l.until(ctx, stepMySQL, tryMySQL, decided, func(ctx context.Context) (err error) {
 		part = todo[:l.widths.of(item, len(todo))]

@@ -149,3 +149,61 @@ func TestShortOfStockIsToldToRedis(t *testing.T) {
 		t.Errorf("redis has stock %d and pending %d, want what mysql has, 1, and the 5 that wait", look[0].Stock, look[0].Pending)
 	}
 }
+
+// TestE104TriesLeftWithoutARow: while nobody knows how much there is to sell, an order with tries left waits in the ledger and one that has
+// landed stays landed, also where orders that are set aside share their batch: one at its last try, and one that nobody would try again.
+func TestE104TriesLeftWithoutARow(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(10)
+	orders := e.orders(5, one)
+	landed, last, waits, stray, dup := orders[0], orders[1], orders[2], orders[3], orders[4]
+	last.Attempt = 2
+	dup.User = landed.User
+	e.reserve(landed, last, waits)
+	l := NewLander(Config{StockTries: 3, MissingWait: -1, RetryMin: time.Millisecond}, e.store, e.ledger, NewTopicDeadLetters(e.producer, e.kafka),
+		new(fakeResults), e.health, NewMetrics(nil), e.log)
+	offset := int64(0)
+	land := func(batch ...*order.Order) Tally {
+		t.Helper()
+		var records []Record
+		for _, o := range batch {
+			value, err := o.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			records = append(records, Record{Topic: e.kafka.Topics.Orders, Offset: offset, Value: value})
+			offset++
+		}
+		got, err := l.Land(t.Context(), records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	land(landed)
+	if _, err := e.store.DB().Exec("DELETE FROM inventory WHERE item_id = ?", e.item); err != nil {
+		t.Fatal(err)
+	}
+	if got := land(landed, last, waits, stray, dup, last); got.Landed != 1 || got.Failed != 1 || got.Left != 1 || got.Refused != 3 || got.Redone != 0 {
+		t.Errorf("tally %+v: want the landed one landed, the buyer's second one failed, one left and the other three records refused", got)
+	}
+	if e.status(waits) != "" || e.tries(waits) != 1 {
+		t.Errorf("the order with tries left is %q after %d tries, want it open after one", e.status(waits), e.tries(waits))
+	}
+	for _, o := range []*order.Order{last, stray, dup} {
+		if e.status(o) != order.Failed {
+			t.Errorf("%s of %s is %q, want it failed", o.ID, o.User, e.status(o))
+		}
+	}
+	if letters := e.letters(); len(letters) != 3 {
+		t.Errorf("%d dead letters, want the three of the two orders that cannot wait", len(letters))
+	}
+	if _, err := e.store.DB().Exec("INSERT INTO inventory (item_id, stock, version) VALUES (?, 9, 1000)", e.item); err != nil {
+		t.Fatal(err)
+	}
+	waits.Attempt = 1 // as the sweep publishes it
+	if got := land(waits); got.Landed != 1 {
+		t.Errorf("tally %+v, want it landed once there is a stock", got)
+	}
+	e.settled(8)
+}

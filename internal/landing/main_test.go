@@ -42,7 +42,9 @@ func (s *fakeStore) Land(_ context.Context, item int64, orders []*order.Order) (
 	defer s.mu.Unlock()
 	s.calls++
 	if s.land != nil {
-		if err := s.land(s.calls, orders); err != nil {
+		if err := s.land(s.calls, orders); errors.Is(err, store.ErrNoInventory) || errors.Is(err, store.ErrNoStock) {
+			return s.unsold(item, orders, err)
+		} else if err != nil {
 			return store.Landing{}, err
 		}
 	}
@@ -61,6 +63,27 @@ func (s *fakeStore) Land(_ context.Context, item int64, orders []*order.Order) (
 			s.rows[o.ID] = ledger.Outcome{Order: o.ID, User: o.User, Item: o.Item, Quantity: o.Quantity, Status: order.Confirmed}
 		}
 		out.Outcomes = append(out.Outcomes, s.rows[o.ID])
+	}
+	return out, nil
+}
+
+// unsold is what MySQL says while it does not know how much there is to sell.
+func (s *fakeStore) unsold(item int64, orders []*order.Order, why error) (store.Landing, error) {
+	out := store.Landing{Item: item}
+	var undecided []string
+	for _, o := range orders {
+		row, ok := s.rows[o.ID]
+		switch {
+		case ok:
+			out.Outcomes = append(out.Outcomes, row)
+		case o.Patient:
+			out.Left = append(out.Left, o.ID)
+		default:
+			undecided = append(undecided, o.ID)
+		}
+	}
+	if len(undecided) > 0 {
+		return store.Landing{}, &store.ErrUnsold{Orders: undecided, Err: why}
 	}
 	return out, nil
 }

@@ -179,7 +179,7 @@ func TestE42ReplayRecordsNothingOfWhatItRefuses(t *testing.T) {
 	}
 	for range 2 {
 		fates := e.landAgain(letters...)
-		if !fates[0].Live() || !fates[3].Live() || fates[3].Refused == nil {
+		if !fates[0].Live() || fates[0].Refused != nil || !fates[3].Live() || fates[3].Refused == nil {
 			t.Errorf("the letters of the order that is sold came to %+v and %+v, want both live", fates[0], fates[3])
 		}
 		for i, o := range []*order.Order{1: fresh, 2: early} {

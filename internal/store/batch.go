@@ -88,6 +88,16 @@ func (p plan) ids(b *batch) []string {
 	return ids
 }
 
+// soldOut are the ids of the orders that the stock does not suffice for and that are not left.
+func (p plan) soldOut(b *batch) (ids []string) {
+	for _, n := range p.fresh {
+		if p.outcomes[n].Reason == order.ReasonSoldOut {
+			ids = append(ids, b.orders[n].ID)
+		}
+	}
+	return ids
+}
+
 // plan decides every order that has no row, one after the other as if each were alone: a buyer with a live order is refused, then
 // what does not fit, and smaller orders behind it still get their chance. Rows that exist are the truth, whatever the message says.
 func (b *batch) plan(rows map[string]ledger.Outcome, live map[buyer]bool, stock int64, success order.Status) plan {

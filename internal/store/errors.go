@@ -50,6 +50,20 @@ func (e *ErrRowRefused) Error() string {
 // Unwrap gives the cause.
 func (e *ErrRowRefused) Unwrap() error { return e.Err }
 
+// ErrUnsold names the orders of a batch that cannot be decided, since nobody knows what there is to sell. It wraps ErrNoInventory or
+// ErrNoStock. The others of the batch need no stock: they have a row, or their buyer has another order, or they are patient. Nothing of
+// the batch was written.
+type ErrUnsold struct {
+	Orders []string
+	Err    error
+}
+
+// Error is the cause.
+func (e *ErrUnsold) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ErrUnsold) Unwrap() error { return e.Err }
+
 // IsTransient says that an error may pass by itself or by an operator's hand (network, locks, read-only, too many
 // connections, a missing privilege or table), so that the same call is worth repeating. Only what is provably a decision is
 // not transient: unknown is never "no".

@@ -38,8 +38,8 @@ type Landing struct {
 // smaller ones behind it are still admitted; one whose buyer has another
 // live order in the activity is recorded as FAILED, already_ordered.
 //
-// Errors: *ErrRowRefused names an order that can never land; ErrNoInventory an item without a row; ErrNoStock one whose row has no
-// number of units. Nothing was written then.
+// Errors: *ErrRowRefused names an order that can never land; *ErrUnsold names those that cannot be decided while the item has no row
+// (ErrNoInventory) or a row without a number of units (ErrNoStock). Nothing was written then.
 // Every other error is transient and leaves the outcome unknown to the caller: call again with the same orders.
 func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (Landing, error) {
 	b, err := newBatch(item, orders)
@@ -70,8 +70,8 @@ func (s *Store) Land(ctx context.Context, item int64, orders []*order.Order) (La
 		case errors.Is(err, errCommitUnknown):
 			m.look, m.wait = true, true
 			tries++
-		case !m.look && (errors.Is(err, ErrNoStock) || errors.Is(err, ErrNoInventory)):
-			m.look = true // orders that have landed before need no stock
+		case !(m.look && m.scarce) && (errors.Is(err, ErrNoStock) || errors.Is(err, ErrNoInventory)):
+			m.look, m.scarce = true, true // to tell which orders need a stock
 			continue
 		case errors.Is(err, ErrNoStock):
 			s.stocks.Store(item, int64(0)) // look at it first from now on
@@ -145,8 +145,10 @@ func (s *Store) landOnce(ctx context.Context, b *batch, m manner) (l Landing, er
 		}
 	}
 	p := b.plan(rows, live, stock, s.cfg.SuccessStatus)
-	if unsold != nil && len(p.fresh) > 0 {
-		return l, unsold
+	if unsold != nil {
+		if ids := p.soldOut(b); len(ids) > 0 {
+			return l, &ErrUnsold{ids, unsold}
+		}
 	}
 	crashpoint.Here("before_insert")
 	if err := x.insert(ctx, b, p); err != nil {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -506,8 +507,16 @@ func TestNullStock(t *testing.T) {
 	if l := b.land(patient); len(l.Left) != 1 || len(l.Outcomes) != 0 {
 		t.Errorf("a patient order: %+v, want it left", l)
 	}
+	var unsold *ErrUnsold
+	again := b.order("old", 1) // this buyer has an order, so that no stock is needed to refuse another
+	if _, err := b.Land(t.Context(), b.item, []*order.Order{old, fresh, patient, again}); !errors.As(err, &unsold) || !slices.Equal(unsold.Orders, []string{fresh.ID}) {
+		t.Errorf("land: %v, want it to name the fresh order alone", err)
+	}
 	if n := b.count("SELECT COUNT(*) FROM orders"); n != 1 {
 		t.Errorf("%d rows, want the old one alone", n)
+	}
+	if l := b.land(old, patient, again); len(l.Left) != 1 || len(l.Outcomes) != 2 || l.Outcomes[1].Reason != order.ReasonDuplicate {
+		t.Errorf("what needs no stock: %+v, want it decided", l)
 	}
 	b.exec("UPDATE inventory SET stock = 5 WHERE item_id = ?", b.item)
 	if l := b.land(fresh); l.Stock != 4 || l.Version == 0 {
@@ -517,6 +526,11 @@ func TestNullStock(t *testing.T) {
 	b.exec("UPDATE inventory SET stock = 1.5 WHERE item_id = ?", b.item)
 	if _, err := b.Land(t.Context(), b.item, []*order.Order{b.order("fraction", 1)}); !errors.Is(err, ErrNoStock) {
 		t.Errorf("land on a fraction: %v", err)
+	}
+	other := b.order("other", 1)
+	patient.Quantity = 2
+	if _, err := b.Land(t.Context(), b.item, []*order.Order{other, patient}); !errors.As(err, &unsold) || !slices.Equal(unsold.Orders, []string{other.ID}) {
+		t.Errorf("land on a fraction: %v, want it to name the order that is not patient", err)
 	}
 	if n := b.count("SELECT COUNT(*) FROM inventory WHERE item_id = ? AND stock = 1.5", b.item); n != 1 {
 		t.Error("something was taken of it")
