@@ -14,10 +14,15 @@ import (
 	"github.com/seckillgate/seckillgate/internal/store"
 )
 
+// readAgain is how long after the binlog told of a change the activity table is read once more: the read that came at once may have been
+// earlier than the change's commit (onItsWay), and what it undid would stand until the next interval.
+const readAgain = 4 * onItsWay
+
 // table keeps the catalogue equal to MySQL's activity table.
 func (t *term) table(ctx context.Context) {
 	tick := time.NewTicker(t.parts.Config.ActivityInterval)
 	defer tick.Stop()
+	var again <-chan time.Time
 	for {
 		err := t.readTable(ctx)
 		if err == nil {
@@ -34,7 +39,10 @@ func (t *term) table(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-again:
+			again = nil
 		case <-t.dir.look:
+			again = time.After(readAgain)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -125,6 +126,45 @@ func TestLateReadOfTheTableClosesNothing(t *testing.T) {
 	if keys, listed := standing(); keys != ledger.Closed || listed != ledger.Closed {
 		t.Errorf("without its row the sale is %q, and %q in the catalogue", keys, listed)
 	}
+}
+
+// The binlog shows a change before a reader of MySQL sees it. The read of the table that follows at once may undo the change, and does not
+// have the last word.
+func TestReadOfTheTableThatIsEarlierThanTheBinlog(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, func(c *runner.Config) { c.ActivityInterval = time.Hour })
+	a := b.Activity(5)
+	b.Load(a)
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, wait := runner.Table(ctx, b.All, &synctest.Health{})
+	defer wait()
+	defer cancel()
+	standing := func(want ledger.State) bool {
+		c, err := b.Ledger.Catalogue(t.Context())
+		return err == nil && c.Activities[a.ID].State == want && b.Look(a).State == want
+	}
+	paused, closed := a, a
+	paused.State, closed.State = ledger.Paused, ledger.Closed
+	var told time.Time
+	for time.Since(told) > runner.ReadAgain/2 { // where the machine stalls the second read may be as early as the first
+		if !told.IsZero() {
+			b.Exec("UPDATE activity SET state = 'open' WHERE activity_id = ?", a.ID)
+			changed(a)
+			<-time.After(2 * runner.ReadAgain)
+		}
+		testenv.Eventually(t, 20*time.Second, "the sale to be open", func() bool { return standing(ledger.Open) })
+		if err := b.All.List(t.Context(), paused); err != nil { // the list is somewhat behind
+			t.Fatal(err)
+		}
+		if _, err := b.Ledger.SetActivity(t.Context(), closed); err != nil {
+			t.Fatal(err)
+		}
+		told = time.Now()
+		changed(closed)
+		testenv.Eventually(t, 20*time.Second, "a read of the table to undo the change", func() bool { return standing(ledger.Open) })
+		b.Exec("UPDATE activity SET state = 'closed' WHERE activity_id = ?", a.ID)
+	}
+	testenv.Eventually(t, 20*time.Second, "the change to stand", func() bool { return standing(ledger.Closed) })
 }
 
 // A sale whose row is deleted is closed, for the gateways too; when the row is there again it goes on.
