@@ -162,6 +162,18 @@ func TestLostSessionDoesNotHoldTheRow(t *testing.T) {
 	b.exact(10)
 }
 
+// A store whose connections are broken closes without complaint.
+func TestCloseAfterTheConnectionIsLost(t *testing.T) {
+	t.Parallel()
+	s, p := through(t, setup(t, 10))
+	s.land(s.order("u0", 1))
+	p.Cut()
+	testenv.Eventually(t, 10*time.Second, "the connections to be cut", func() bool { return p.Conns() == 0 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKillSparesOtherServers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

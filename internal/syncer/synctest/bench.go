@@ -5,7 +5,6 @@ package synctest
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -112,8 +111,7 @@ func (b *Bench) OpenParts(cfg runner.Config) *runner.Parts {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		// A connection that the test has broken cannot be closed again.
-		if err := p.Close(); err != nil && !errors.Is(err, driver.ErrBadConn) {
+		if err := p.Close(); err != nil {
 			b.Errorf("close: %v", err)
 		}
 	})
