@@ -66,15 +66,16 @@ func opens(t *testing.T, op *operator, g *gateway, a ledger.Activity, stock int6
 	op.pending(a.ID, units)
 }
 
-// TestE03ClusterRepliesWithheld: no reserve call is answered for a second. A cluster client repeats such calls by itself,
+// TestE03ClusterRepliesWithheld: no reserve call is answered for two seconds. A cluster client repeats such calls by itself,
 // whatever its settings; still each buyer has at most one unit, and what is reserved is published or given back.
 func TestE03ClusterRepliesWithheld(t *testing.T) {
 	t.Parallel()
 	r := redisfault.Cluster(t, 3)
 	op := newOperator(t, r.Direct()...)
+	op.ms = ledger.Timings{ReserveDeadlineMs: 30_000, PublishBudgetMs: 60_000, HorizonMs: 120_000} // however slow the machine
 	const buyers = 20
 	a := op.sale(2 * buyers)
-	g := newGateway(t, redisconn.Config{Addrs: r.Addrs(), ReadTimeout: 200 * time.Millisecond}, Options{RequestBudget: 5 * time.Second})
+	g := newGateway(t, redisconn.Config{Addrs: r.Addrs(), ReadTimeout: 200 * time.Millisecond, PoolTimeout: long}, Options{RequestBudget: 2 * long})
 	g.onSale(t, a.ID)
 	if o := g.Order(t.Context(), buy(a.ID, "first")); o.Status != order.Queued {
 		t.Fatalf("before: %+v", o)
@@ -82,7 +83,7 @@ func TestE03ClusterRepliesWithheld(t *testing.T) {
 	rules := r.Rule(func(p *faultproxy.Proxy) *faultproxy.Rule {
 		return p.WithholdReply(faultproxy.Contains("evalsha", "unlucky"), 1_000)
 	})
-	heal := time.AfterFunc(time.Second, r.Heal)
+	heal := time.AfterFunc(2*time.Second, r.Heal)
 	defer heal.Stop()
 	each(buyers, func(i int) {
 		if o := g.Order(t.Context(), buy(a.ID, fmt.Sprint("unlucky-", i))); o.HTTP != 202 {

