@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +51,8 @@ func newCrowd(user string, headers []string, usersFile, keyFile, claim string, l
 		}
 	} else if !strings.Contains(user, "{n}") {
 		return nil, fmt.Errorf("--user %q: want {n} in it, or all buyers are one", user)
+	} else if what := unknown(user, "{n}"); what != "" {
+		return nil, fmt.Errorf("--user %q: %s stands for nothing: want {n}, the buyer's number", user, what)
 	}
 	if keyFile != "" {
 		key, err := os.ReadFile(keyFile)
@@ -58,6 +62,9 @@ func newCrowd(user string, headers []string, usersFile, keyFile, claim string, l
 		c.jwtKey = []byte(strings.TrimRight(string(key), "\r\n"))
 	}
 	for _, h := range c.headers {
+		if what := unknown(h.value, placeholders...); what != "" {
+			return nil, fmt.Errorf("--header %q: %s stands for nothing: want one of %s", h.name, what, strings.Join(placeholders, ", "))
+		}
 		if strings.Contains(h.value, "{jwt}") && len(c.jwtKey) == 0 {
 			return nil, fmt.Errorf("--header %q needs a key to sign with: give --jwt-key-file", h.name)
 		}
@@ -66,6 +73,21 @@ func newCrowd(user string, headers []string, usersFile, keyFile, claim string, l
 		}
 	}
 	return c, nil
+}
+
+// placeholders of a header.
+var placeholders = []string{"{user}", "{n}", "{token}", "{jwt}"}
+
+var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
+
+// unknown finds what looks like a placeholder and is none of those; "" where there is nothing.
+func unknown(text string, known ...string) string {
+	for _, what := range placeholder.FindAllString(text, -1) {
+		if !slices.Contains(known, what) {
+			return what
+		}
+	}
+	return ""
 }
 
 // readUsers reads one buyer a line: the name and, after a tab, the token.

@@ -70,9 +70,9 @@ func TestCheckSaysWhatItNeeds(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for want, args := range map[string][]string{
-		"want the number of units": {"--activity", "1", "--units", "-1"},
-		"want its id, a positive":  {"--activity", "0"},
-		`"activity"`:               {},
+		"want the number of units":  {"--activity", "1", "--units", "-1"},
+		"want its id, a positive":   {"--activity", "0"},
+		"--activity int is missing": {},
 	} {
 		if out, err := drill(t, append([]string{"check"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v\n%s", args, err, out)

@@ -101,6 +101,9 @@ func (f *runFlags) run(ctx context.Context, out, progress io.Writer) (err error)
 			return fmt.Errorf("--%s: want more than 0, or leave the flag out for its default", flag)
 		}
 	}
+	if f.cfg.Requests <= 0 && f.cfg.Duration <= 0 {
+		return errors.New("nothing would end the run: give --requests or --duration, more than 0")
+	}
 	c, err := newCrowd(f.user, f.headers, f.users, f.keyFile, f.claim, f.life)
 	if err != nil {
 		return err

@@ -134,23 +134,26 @@ func TestRunListsRefusalsByReason(t *testing.T) {
 func TestWrongFlagsNameTheRemedy(t *testing.T) {
 	base := []string{"run", "--target", "http://127.0.0.1:1", "--activity", "1", "--requests", "1"}
 	for want, args := range map[string][]string{
-		"want {n} in it":             {"--user", "anna"},
-		"give --jwt-key-file":        {"--header", "Cookie: s={jwt}"},
-		"give --users":               {"--header", "Cookie: s={token}"},
-		`want "Name: value"`:         {"--header", "Cookie"},
-		"a range such as 1-3":        {"--quantity", "3-1"},
-		"no such file":               {"--users", "/nowhere/users"},
-		"want none below zero":       {"--rate", "-1"},
-		`surplus argument "surplus"`: {"surplus"},
-		"--concurrency 0":            {"--concurrency", "0"},
-		"--max-in-flight 0":          {"--max-in-flight", "0"},
-		"--timeout 0s":               {"--timeout", "0"},
+		"want {n} in it":            {"--user", "anna"},
+		"{user} stands for nothing": {"--user", "{n}-{user}"},
+		`"X": {usr} stands for nothing: want one of {user}, {n}, {token}, {jwt}`: {"--header", "x: {n}{usr}"},
+		"give --requests or --duration":                                          {"--requests", "0"},
+		"give --jwt-key-file":                                                    {"--header", "Cookie: s={jwt}"},
+		"give --users":                                                           {"--header", "Cookie: s={token}"},
+		`want "Name: value"`:                                                     {"--header", "Cookie"},
+		"a range such as 1-3":                                                    {"--quantity", "3-1"},
+		"no such file":                                                           {"--users", "/nowhere/users"},
+		"want none below zero":                                                   {"--rate", "-1"},
+		`surplus argument "surplus"`:                                             {"surplus"},
+		"--concurrency 0":                                                        {"--concurrency", "0"},
+		"--max-in-flight 0":                                                      {"--max-in-flight", "0"},
+		"--timeout 0s":                                                           {"--timeout", "0"},
 	} {
 		if out, err := drill(t, append(base[:len(base):len(base)], args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q; output %s", args, err, want, out)
 		}
 	}
-	if _, err := drill(t, "run"); err == nil || !strings.Contains(err.Error(), `"activity", "target"`) && !strings.Contains(err.Error(), `"target", "activity"`) {
+	if _, err := drill(t, "run"); err == nil || !strings.Contains(err.Error(), "--activity int is missing") || !strings.Contains(err.Error(), "--target string is missing: address of the gateway") {
 		t.Errorf("without flags: %v", err)
 	}
 }

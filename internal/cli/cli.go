@@ -2,10 +2,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Strict makes every command of a tree that only groups others refuse a name that it does not know. Left to itself cobra
@@ -25,7 +28,7 @@ func Strict(root *cobra.Command) {
 			if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 				return known(cmd, args)
 			}
-			return err
+			return plain(err)
 		})
 	}
 	for _, cmd := range root.Commands() {
@@ -37,9 +40,12 @@ func Strict(root *cobra.Command) {
 // the name of a command that does not exist.
 func named(takes cobra.PositionalArgs) cobra.PositionalArgs {
 	if takes == nil {
-		return nil
+		takes = cobra.ArbitraryArgs
 	}
 	return func(cmd *cobra.Command, args []string) error {
+		if err := required(cmd); err != nil {
+			return err
+		}
 		err := takes(cmd, args)
 		if err != nil && len(args) == 0 {
 			return fmt.Errorf("argument missing: want %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
@@ -49,6 +55,39 @@ func named(takes cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return err
 	}
+}
+
+// required says which flag is missing, and what it takes; cobra would only list the names.
+func required(cmd *cobra.Command) error {
+	var missing []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if must := f.Annotations[cobra.BashCompOneRequiredFlag]; len(must) > 0 && must[0] == "true" && !f.Changed {
+			value, usage := pflag.UnquoteUsage(f)
+			missing = append(missing, fmt.Sprintf("--%s %s is missing: %s", f.Name, value, usage))
+		}
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s (%s --help)", strings.Join(missing, "; "), cmd.CommandPath())
+}
+
+// plain says of a flag's value what is wanted, in place of the words of the library that could not read it.
+func plain(err error) error {
+	num := new(strconv.NumError)
+	if !errors.As(err, &num) {
+		return err
+	}
+	want := "want a whole number"
+	switch {
+	case errors.Is(num.Err, strconv.ErrRange):
+		want = "the number is too large or too small"
+	case num.Func == "ParseBool":
+		want = "want true or false"
+	case num.Func == "ParseFloat":
+		want = "want a number"
+	}
+	return errors.New(strings.Replace(err.Error(), num.Error(), want, 1))
 }
 
 // Count is a number of things for people: 1 activity, 2 activities.

@@ -13,7 +13,12 @@ func tree(ran *bool) *cobra.Command {
 	group := &cobra.Command{Use: "activity", Args: cobra.NoArgs}
 	create := &cobra.Command{Use: "create", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { *ran = true; return nil }}
 	create.Flags().Int("item", 0, "")
-	group.AddCommand(create)
+	create.Flags().Float64("rate", 0, "")
+	create.Flags().Bool("paused", false, "")
+	move := &cobra.Command{Use: "move", RunE: func(*cobra.Command, []string) error { *ran = true; return nil }}
+	move.Flags().String("to", "", "`TIME` to move it to")
+	_ = move.MarkFlagRequired("to")
+	group.AddCommand(create, move)
 	root.AddCommand(group)
 	Strict(root)
 	return root
@@ -39,16 +44,23 @@ func TestUnknownCommand(t *testing.T) {
 		"activity --item 42":       "unknown flag",
 		"activity create --itme 4": "unknown flag",
 		"activity create foo":      `surplus argument "foo": gate activity create takes none`,
+		"activity create --item x": `invalid argument "x" for "--item" flag: want a whole number`,
+		"activity create --item 99999999999999999999": "flag: the number is too large or too small",
+		"activity create --rate x":                    "flag: want a number",
+		"activity create --paused=x":                  "flag: want true or false",
+		"activity move 7":                             "--to TIME is missing: TIME to move it to (gate activity move --help)",
 	} {
-		if _, ran, err := run(strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) || ran {
+		if _, ran, err := run(strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "strconv") || ran {
 			t.Errorf("%s: %v, ran %v; want %s", line, err, ran, want)
 		}
 	}
 }
 
 func TestKnownCommand(t *testing.T) {
-	if _, ran, err := run("activity", "create", "--item", "42"); err != nil || !ran {
-		t.Errorf("%v, ran %v", err, ran)
+	for _, line := range []string{"activity create --item 42", "activity move --to now 7"} {
+		if _, ran, err := run(strings.Fields(line)...); err != nil || !ran {
+			t.Errorf("%s: %v, ran %v", line, err, ran)
+		}
 	}
 	for _, line := range []string{"", "activity", "activity --help"} {
 		if out, _, err := run(strings.Fields(line)...); err != nil || !strings.Contains(out, "create") && !strings.Contains(out, "activity") {
