@@ -17,6 +17,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
+	"github.com/seckillgate/seckillgate/internal/startup"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/told"
 )
@@ -44,7 +45,8 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Judge from Redis, MySQL and Kafka whether a sale kept its promises",
 		Long: `check reads the end state of a sale and judges the invariants I1 to I4. It waits until all work
-is done, at most for --wait, and only reads.
+is done, at most for --wait, and only reads. A system that does not answer is named
+after --wait, but after 3 s at least and 15 s at most.
 
 It ends with 0 when every invariant holds, with 1 when one is broken, naming what broke, and with
 2 when it cannot tell.
@@ -55,7 +57,7 @@ SECKILL_MYSQL_DSN are enough.`,
 		Example: `  seckill-drill check --activity 1001 --units 500 --told told.jsonl`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout())
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fl := cmd.Flags()
@@ -72,7 +74,7 @@ SECKILL_MYSQL_DSN are enough.`,
 	return cmd
 }
 
-func (f *checkFlags) run(ctx context.Context, out io.Writer) (err error) {
+func (f *checkFlags) run(ctx context.Context, out, progress io.Writer) (err error) {
 	if f.activity <= 0 {
 		return fmt.Errorf("--activity %d: want its id, a positive integer", f.activity)
 	}
@@ -87,11 +89,14 @@ func (f *checkFlags) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	src, end, err := s.open(ctx)
+	src, end, err := s.open(ctx, progress)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if err := reach(ctx, src, f.activity, max(f.wait, leastWait)); err != nil {
+		return err
+	}
 	opt := invariant.Options{Units: f.units, ToldRecords: f.told != ""}
 	report, err := invariant.Check(ctx, *src, f.activity, records, opt, f.wait)
 	if err != nil {
@@ -113,6 +118,27 @@ func (f *checkFlags) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
+// leastWait is how long the systems have for a first answer, also where --wait is less.
+const leastWait = 3 * time.Second
+
+// reach asks all three systems for a sign of life, and names those that give none.
+func reach(ctx context.Context, src *invariant.Sources, activity int64, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_, unreached := startup.Run(ctx, []startup.Check{
+		{System: "redis", Ask: func(ctx context.Context) ([]startup.Finding, error) {
+			_, err := src.Ledger.Inspect(ctx, activity)
+			return nil, err
+		}},
+		{System: "mysql", Ask: func(ctx context.Context) ([]startup.Finding, error) { return nil, src.Store.Ping(ctx) }},
+		{System: "kafka", Ask: func(ctx context.Context) ([]startup.Finding, error) {
+			_, err := src.Kafka.HighWater(ctx, src.Topic)
+			return nil, err
+		}},
+	})
+	return errors.Join(unreached...)
+}
+
 func readTold(path string, activity int64) ([]told.Record, error) {
 	if path == "" {
 		return nil, nil
@@ -131,7 +157,7 @@ func readTold(path string, activity int64) ([]told.Record, error) {
 }
 
 // open makes the clients. None of them dials before it is used.
-func (s *settings) open(ctx context.Context) (src *invariant.Sources, end func() error, err error) {
+func (s *settings) open(ctx context.Context, progress io.Writer) (src *invariant.Sources, end func() error, err error) {
 	var closers []func() error
 	end = func() error {
 		var errs []error
@@ -160,7 +186,7 @@ func (s *settings) open(ctx context.Context) (src *invariant.Sources, end func()
 		return nil, nil, err
 	}
 	closers = append(closers, admin.Close)
-	admin.OnWait(func(err error) { fmt.Fprintf(os.Stderr, "kafka does not answer, trying on: %v\n", err) })
+	startup.TellWait(admin, progress)
 	return &invariant.Sources{
 		Ledger: ledger.New(rdb, ledger.Options{}), Store: db, Kafka: admin, Topic: s.Kafka.Topics.Orders, Group: s.Kafka.Group,
 	}, end, nil

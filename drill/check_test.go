@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,5 +84,14 @@ func TestCheckSaysWhatItNeeds(t *testing.T) {
 	t.Setenv("SECKILL_MYSQL_DSN", "u@tcp(127.0.0.1:1)/d")
 	if out, err := drill(t, "check", "--activity", "1", "--told", "/nowhere"); err == nil || !strings.Contains(err.Error(), "--told") {
 		t.Errorf("%v\n%s", err, out)
+	}
+	out, err := drill(t, "check", "--activity", "1", "--wait", "1s")
+	if err == nil || errors.Is(err, errBroken) || !strings.Contains(out, "waiting for kafka, for up to 3s: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, system := range []string{"redis", "mysql", "kafka"} {
+		if !strings.Contains(fmt.Sprint(err), system+" cannot be checked: ") {
+			t.Errorf("%s is not named: %v", system, err)
+		}
 	}
 }

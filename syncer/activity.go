@@ -58,7 +58,7 @@ local, with their offset from UTC.`,
 			if err != nil {
 				return err
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				rows, err := p.Store.Activities(cmd.Context())
 				if err != nil {
 					return err
@@ -131,7 +131,7 @@ orders of it under way. Buyers hear 503 until then.`,
 			if cmd.Flags().Changed("stock") {
 				initial = &stock
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				if a.ID == 0 {
 					if a.ID, err = freeID(cmd.Context(), p); err != nil {
 						return err
@@ -198,7 +198,7 @@ func newActivityState(load loader, state ledger.State, did string, cmd *cobra.Co
 		if err != nil {
 			return err
 		}
-		return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+		return s.oneShot(cmd, func(p *runner.Parts) error {
 			var changes []change
 			var failed []error
 			for _, id := range ids {

@@ -34,7 +34,7 @@ orders that MySQL lost, a difference above repair_cap, a side that could not be 
 			if err != nil {
 				return err
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				activities, err := p.Wanted(cmd.Context(), ids...)
 				if err != nil {
 					return err

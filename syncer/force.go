@@ -47,7 +47,7 @@ with 0 only if every activity was forced.`,
 			if asJSON {
 				out = io.Discard
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				if err := show(cmd, p, out, "before", ids); err != nil {
 					return err
 				}

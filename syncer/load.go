@@ -33,7 +33,7 @@ whenever it is needed; nothing has to be loaded by hand beside it.`,
 			if err != nil {
 				return err
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				var failed []error
 				for _, id := range ids {
 					r, err := p.Loader.Load(cmd.Context(), id)

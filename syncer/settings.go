@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"github.com/seckillgate/seckillgate/internal/config"
@@ -71,16 +72,17 @@ func (s *settings) open(ctx context.Context, log *zap.Logger) (*runner.Parts, er
 	return p, nil
 }
 
-// oneShot opens the parts, runs a command on them and closes them.
-func (s *settings) oneShot(ctx context.Context, run func(*runner.Parts) error) (err error) {
+// oneShot opens the parts, runs a command on them and closes them. It says on standard error when Kafka has to be waited for.
+func (s *settings) oneShot(cmd *cobra.Command, run func(*runner.Parts) error) (err error) {
 	log, err := s.quiet()
 	if err != nil {
 		return err
 	}
-	p, err := s.open(ctx, log)
+	p, err := s.open(cmd.Context(), log)
 	if err != nil {
 		return err
 	}
+	startup.TellWait(p.Admin, cmd.ErrOrStderr())
 	defer func() { err = errors.Join(err, p.Close()) }()
 	return run(p)
 }

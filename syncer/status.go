@@ -44,7 +44,7 @@ It ends with 1 when there is no leader, or the leader says that something is wro
 			if err != nil {
 				return err
 			}
-			return s.oneShot(cmd.Context(), func(p *runner.Parts) error {
+			return s.oneShot(cmd, func(p *runner.Parts) error {
 				st, err := p.Status(cmd.Context(), ids...)
 				if err != nil {
 					return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/config"
 	"github.com/seckillgate/seckillgate/internal/kafka"
+	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/redisconn"
@@ -460,7 +462,7 @@ func TestDeadLetterReplayTellsOfEachLetter(t *testing.T) {
 }
 
 func TestParseSince(t *testing.T) {
-	now := time.Date(2026, 11, 11, 20, 0, 0, 0, time.UTC)
+	now := time.Date(2026, 11, 12, 20, 0, 0, 0, time.Local)
 	for in, want := range map[string]time.Time{
 		"90m":                       now.Add(-90 * time.Minute),
 		"2026-11-11T20:00:00+08:00": time.Date(2026, 11, 11, 12, 0, 0, 0, time.UTC),
@@ -470,9 +472,67 @@ func TestParseSince(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %v", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "yesterday", "-5m"} {
-		if _, err := parseSince(in, now); err == nil {
-			t.Errorf("%q was taken", in)
+	for in, want := range map[string]string{
+		"": "want a time such as", "yesterday": "want a time such as", "-5m": "want a time such as",
+		"2026-11-12 20:00:01":       `"2026-11-12 20:00:01": that is in the future, for it is ` + now.Format(time.RFC3339) + " now: want a time before that",
+		"2026-11-14T20:00:00+08:00": "that is in the future",
+	} {
+		if _, err := parseSince(in, now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", in, err, want)
+		}
+	}
+}
+
+// A replay says at once that it waits for Kafka, and shows no counts when it comes to nothing.
+func TestReplayWithoutKafka(t *testing.T) {
+	t.Setenv("SECKILL_REDIS_ADDRS", "127.0.0.1:1")
+	t.Setenv("SECKILL_KAFKA_BROKERS", "127.0.0.1:1")
+	t.Setenv("SECKILL_MYSQL_DSN", "u@tcp(127.0.0.1:1)/d")
+	for _, args := range [][]string{{"replay", "--since", "1h"}, {"replay", "--since", "1h", "--dry-run"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		told := &calls{f: cancel}
+		root := newRoot()
+		root.SetOut(&out)
+		root.SetErr(told)
+		root.SetArgs(args)
+		err := root.ExecuteContext(ctx)
+		if err == nil || !strings.HasPrefix(told.text, "waiting for kafka, for up to 30s: ") || out.Len() > 0 {
+			t.Errorf("%v: %v, told %q, shown %q", args, err, told.text, &out)
+		}
+	}
+}
+
+// calls keeps what is written, and calls f then.
+type calls struct {
+	text string
+	f    func()
+}
+
+func (c *calls) Write(p []byte) (int, error) {
+	c.text += string(p)
+	c.f()
+	return len(p), nil
+}
+
+// A replay that stopped does not show what it has not looked for as if there were none of it.
+func TestFiguresOfAReplay(t *testing.T) {
+	some := landing.Replayed{Tally: landing.Tally{Records: 7}, Present: 5, Missing: 2}
+	for _, c := range []struct {
+		done          landing.Replayed
+		dryRun, whole bool
+		want          string
+	}{
+		{some, true, true, "records 7: in mysql 5, missing there 2,"},
+		{some, false, true, "records 7: live in mysql 0,"},
+		{some, true, false, "stopped after 7 records: in mysql 5,"},
+		{some, false, false, "stopped after 7 records: live in mysql 0,"},
+		{landing.Replayed{}, true, true, "records 0: in mysql 0,"},
+		{landing.Replayed{}, true, false, ""},
+		{landing.Replayed{}, false, false, ""},
+	} {
+		if got := figures(c.done, c.dryRun, c.whole); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%+v, dry run %v, whole %v: %q, want %q", c.done, c.dryRun, c.whole, got, c.want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/landing"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 func newDLQ(load loader) *cobra.Command {
@@ -244,9 +245,7 @@ func openLetters(cmd *cobra.Command, s *settings) (*kafka.Admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	admin.OnWait(func(err error) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "kafka does not answer, trying for up to 30s: %v\n", err)
-	})
+	startup.TellWait(admin, cmd.ErrOrStderr())
 	return admin, nil
 }
 

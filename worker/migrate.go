@@ -68,6 +68,7 @@ changed, only compared with what they should be.`,
 				return fmt.Errorf("%w: %w", errRefused, err)
 			}
 			defer func() { err = errors.Join(err, admin.Close()) }()
+			startup.TellWait(admin, cmd.ErrOrStderr())
 			topics.Create = !opt.DryRun // a dry run only names what is missing
 			found, err := admin.EnsureTopics(ctx, topics)
 			for _, f := range startup.OfKafka(found) {

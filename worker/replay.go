@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seckillgate/seckillgate/internal/cli"
+	"github.com/seckillgate/seckillgate/internal/landing"
+	"github.com/seckillgate/seckillgate/internal/startup"
 )
 
 func newReplay(load loader) *cobra.Command {
@@ -43,19 +47,14 @@ TIME is a moment (2026-11-11T20:00:00+08:00, or "2026-11-11 20:00:00" in local t
 				return err
 			}
 			defer func() { err = errors.Join(err, p.close()) }()
+			startup.TellWait(p.admin, cmd.ErrOrStderr())
 			lander := p.lander(s, log)
 			done, err := lander.Replay(ctx, p.admin, s.Kafka.Topics.Orders, from, dryRun)
 			out := cmd.OutOrStdout()
 			if len(done.Cut) > 0 {
 				fmt.Fprintf(out, "warning: kafka may no longer have all records since %s in partitions %v\n", from.Format(time.RFC3339), done.Cut)
 			}
-			if dryRun {
-				fmt.Fprintf(out, "records %d: in mysql %d, missing there %d, repeated %d, not orders %d (dry run: nothing changed)\n",
-					done.Records, done.Present, done.Missing, done.Redone, done.Invalid)
-			} else {
-				fmt.Fprintf(out, "records %d: live in mysql %d, dead %d, repeated %d, not orders %d\n",
-					done.Records, done.Landed, done.Failed, done.Redone, done.Refused)
-			}
+			fmt.Fprint(out, figures(done, dryRun, err == nil))
 			if err != nil {
 				return fmt.Errorf("replay stopped before its end, run it again: %w", err)
 			}
@@ -68,16 +67,38 @@ TIME is a moment (2026-11-11T20:00:00+08:00, or "2026-11-11 20:00:00" in local t
 	return cmd
 }
 
+// figures is the line of counts. Of a replay that stopped it says so, since what is missing there has not been looked for, and
+// nothing at all if it read no record.
+func figures(done landing.Replayed, dryRun, whole bool) string {
+	head := fmt.Sprintf("records %d", done.Records)
+	switch {
+	case !whole && done.Records == 0:
+		return ""
+	case !whole:
+		head = "stopped after " + cli.Count(done.Records, "record")
+	}
+	if dryRun {
+		return fmt.Sprintf("%s: in mysql %d, missing there %d, repeated %d, not orders %d (dry run: nothing changed)\n",
+			head, done.Present, done.Missing, done.Redone, done.Invalid)
+	}
+	return fmt.Sprintf("%s: live in mysql %d, dead %d, repeated %d, not orders %d\n", head, done.Landed, done.Failed, done.Redone, done.Refused)
+}
+
 // parseSince reads a moment or an age.
 func parseSince(v string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(v); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	if t, err := time.Parse(time.RFC3339, v); err == nil {
-		return t, nil
+	t, err := time.Parse(time.RFC3339, v)
+	if err != nil {
+		t, err = time.ParseInLocation(time.DateTime, v, time.Local)
 	}
-	if t, err := time.ParseInLocation(time.DateTime, v, time.Local); err == nil {
-		return t, nil
+	switch {
+	case err != nil:
+		return t, fmt.Errorf("--since %q: want a time such as 2026-11-11T20:00:00+08:00 or an age such as 90m", v)
+	case t.After(now):
+		return t, fmt.Errorf("--since %q: that is in the future, for it is %s now: want a time before that (mind the time zone) or an age such as 90m",
+			v, now.Format(time.RFC3339))
 	}
-	return time.Time{}, fmt.Errorf("--since %q: want a time such as 2026-11-11T20:00:00+08:00 or an age such as 90m", v)
+	return t, nil
 }

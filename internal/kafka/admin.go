@@ -17,7 +17,7 @@ type Admin struct {
 	cfg     Config
 	log     *zap.Logger
 	cluster *cluster
-	onWait  func(err error)
+	onWait  func(err error, left time.Duration)
 	waited  sync.Once
 }
 
@@ -36,9 +36,9 @@ func NewAdmin(cfg Config, log *zap.Logger) (*Admin, error) {
 	return &Admin{cfg: cfg, log: log, cluster: cl}, nil
 }
 
-// OnWait has f called when a call has failed for the first time and is tried again, so that whoever waits knows why. Call it before
-// any other method.
-func (a *Admin) OnWait(f func(err error)) { a.onWait = f }
+// OnWait has f called when a call has failed for the first time and is tried again, so that whoever waits knows why, and how long that
+// may take. Call it before any other method.
+func (a *Admin) OnWait(f func(err error, left time.Duration)) { a.onWait = f }
 
 // Close ends all connections, once running calls have ended.
 func (a *Admin) Close() error {
@@ -221,7 +221,8 @@ func (a *Admin) retry(ctx context.Context, f func(ctx context.Context, since tim
 			return err
 		}
 		if a.onWait != nil {
-			a.waited.Do(func() { a.onWait(err) })
+			end, _ := ctx.Deadline()
+			a.waited.Do(func() { a.onWait(err, time.Until(end)) })
 		}
 		if !pause(ctx, backoff(try)) {
 			return err

@@ -258,10 +258,10 @@ func TestOnWait(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	told := 0
-	a.OnWait(func(err error) {
+	a.OnWait(func(err error, left time.Duration) {
 		told++
-		if err == nil {
-			t.Error("no reason is given")
+		if err == nil || left <= 0 || left > 10*time.Second {
+			t.Errorf("told of %v, %s left: want the reason, and the time of the context", err, left)
 		}
 		time.AfterFunc(time.Second, cancel)
 	})

@@ -2,8 +2,11 @@ package startup
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seckillgate/seckillgate/internal/kafka"
 	"github.com/seckillgate/seckillgate/internal/ledger"
@@ -73,6 +76,13 @@ func CheckKafka(a *kafka.Admin, cfg kafka.Config) Check {
 		found, err := a.EnsureTopics(ctx, kafka.TopicOptions{})
 		return OfKafka(found), err
 	}}
+}
+
+// TellWait has a command that somebody waits for say at once, on out, when Kafka is why. Daemons log it instead.
+func TellWait(a *kafka.Admin, out io.Writer) {
+	a.OnWait(func(err error, left time.Duration) {
+		fmt.Fprintf(out, "waiting for kafka, for up to %s: %v\n", left.Round(time.Second), err)
+	})
 }
 
 // OfKafka gives Kafka's findings the common form.
