@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/store"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 )
@@ -106,22 +107,34 @@ orders of it under way. Buyers hear 503 until then.`,
   seckill-syncer activity create --id 7 --item 42 --starts 2030-11-11T20:00:00+08:00 --ends +30m --max-per-user 2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load(needFor(cmd, wait)...)
-			if err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("id") && a.ID <= 0 {
-				return fmt.Errorf("--id %d: want a positive number, or leave it out for one more than the highest", a.ID)
-			}
-			if !cmd.Flags().Changed("wait") {
-				wait = s.loadTakes() + edgeWait
-			}
-			now := time.Now()
-			if a.StartsAtMs, err = parseTime("--starts", starts, now); err != nil {
+			var err error
+			if a.StartsAtMs, err = parseTime("--starts", starts, time.Now()); err != nil {
 				return err
 			}
 			if a.EndsAtMs, err = parseTime("--ends", ends, time.UnixMilli(a.StartsAtMs)); err != nil {
 				return err
+			}
+			switch {
+			case cmd.Flags().Changed("id") && a.ID <= 0:
+				return fmt.Errorf("--id %d: want a positive number, or leave it out for one more than the highest", a.ID)
+			case a.Item <= 0:
+				return fmt.Errorf("--item %d: want its id, a positive number", a.Item)
+			case stock < 0 || stock > ledger.MaxNumber:
+				return fmt.Errorf("--stock %d: want 0 to %d", stock, int64(ledger.MaxNumber))
+			case a.MaxPerUser < 1 || a.MaxPerUser > order.MaxQuantity:
+				return fmt.Errorf("--max-per-user %d: want 1 to %d", a.MaxPerUser, order.MaxQuantity)
+			case a.EndsAtMs <= a.StartsAtMs:
+				return fmt.Errorf("--ends %q: %s is not after the start, %s: want a later time, or +DURATION from the start", ends, clock(a.EndsAtMs), clock(a.StartsAtMs))
+			}
+			if err := validWait(wait); err != nil {
+				return err
+			}
+			s, err := load(needFor(cmd, wait)...)
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("wait") {
+				wait = s.loadTakes() + edgeWait
 			}
 			a.State = ledger.Open
 			if paused {
@@ -173,6 +186,14 @@ orders of it under way. Buyers hear 503 until then.`,
 // edgeWait is how long a change takes to reach Redis at most, where a syncer leads and all is well.
 const edgeWait = 5 * time.Second
 
+// validWait checks --wait.
+func validWait(wait time.Duration) error {
+	if wait < 0 {
+		return fmt.Errorf("--wait %s: want how long to wait at most, or 0 not to wait", wait)
+	}
+	return nil
+}
+
 // needFor gives what a command needs that changes MySQL and may wait for Redis.
 func needFor(cmd *cobra.Command, wait time.Duration) []system {
 	if cmd.Flags().Changed("wait") && wait <= 0 {
@@ -192,6 +213,9 @@ func newActivityState(load loader, state ledger.State, did string, cmd *cobra.Co
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := parseIDs(args)
 		if err != nil {
+			return err
+		}
+		if err := validWait(wait); err != nil {
 			return err
 		}
 		s, err := load(needFor(cmd, wait)...)

@@ -220,6 +220,18 @@ func TestMistakesAreRefused(t *testing.T) {
 		want string
 	}{
 		{[]string{"activity", "create", "--id", "0", "--item", "1", "--ends", "+1h"}, "--id 0: want a positive number"},
+		{[]string{"activity", "create", "--item", "0", "--ends", "+1h"}, "--item 0: want its id, a positive number"},
+		{[]string{"activity", "create", "--item", "x", "--ends", "+1h"}, `invalid argument "x" for "--item" flag: want a whole number`},
+		{[]string{"activity", "create", "--item", "1"}, "--ends TIME is missing: TIME at which it closes"},
+		{[]string{"activity", "create", "--item", "1", "--ends", "+1h", "--stock", "-1"}, "--stock -1: want 0 to 9007199254740991"},
+		{[]string{"activity", "create", "--item", "1", "--ends", "+1h", "--max-per-user", "0"}, "--max-per-user 0: want 1 to 1000000"},
+		{[]string{"activity", "create", "--item", "1", "--ends", "+1h", "--wait", "-5s"}, "--wait -5s: want how long to wait at most, or 0"},
+		{
+			[]string{"activity", "create", "--item", "1", "--starts", "2030-11-11T20:00:00Z", "--ends", "2030-11-11T19:00:00Z"},
+			`--ends "2030-11-11T19:00:00Z": ` + clock(1920654000000) + " is not after the start, " + clock(1920657600000) + ": want a later time, or +DURATION",
+		},
+		{[]string{"activity", "create", "--item", "1", "--ends", "+0s"}, `--ends "+0s": `},
+		{[]string{"activity", "pause", "1", "--wait", "-5s"}, "--wait -5s: want"},
 		{[]string{"activity", "list", "foo"}, `surplus argument "foo": seckill-syncer activity list takes none`},
 		{[]string{"run"}, "SECKILL_END_GRACE: end_grace: 0 is no value of it: leave the key out for the default, 10m0s"},
 	} {
