@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -305,7 +306,7 @@ func TestCommandsWithoutADaemon(t *testing.T) {
 func TestE13EvictionIsRefused(t *testing.T) {
 	b := synctest.New(t)
 	b.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
-	if out, err := command(t, b, "", "config", "check"); err == nil || !strings.Contains(err.Error(), "noeviction") {
+	if out, err := command(t, b, "", "config", "check"); !errors.Is(err, errRefused) || !strings.Contains(out, "set it to noeviction") || !strings.Contains(err.Error(), "redis/maxmemory_policy") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := command(t, b, "", "run"); err == nil || !strings.Contains(err.Error(), "noeviction") {

@@ -36,6 +36,11 @@ func (f Finding) accepted(names []string) bool {
 	return slices.Contains(names, f.Name) || slices.Contains(names, f.id())
 }
 
+// refuses says that a process does not start because of it.
+func (f Finding) refuses(accepted []string) bool {
+	return f.Level == store.Unsafe && !f.accepted(accepted)
+}
+
 // Check is one system's part of the checks. The error of Ask means that the system could not be asked.
 type Check struct {
 	System string
@@ -54,10 +59,19 @@ func (c Check) ask(ctx context.Context) ([]Finding, error) {
 	defer cancel()
 	found, err := c.Ask(ctx)
 	if err != nil {
-		return found, fmt.Errorf("%s cannot be checked: %w", c.System, err)
+		return found, &Unreached{c.System, err}
 	}
 	return found, nil
 }
+
+// Unreached says that a system could not be asked.
+type Unreached struct {
+	System string
+	Cause  error
+}
+
+func (u *Unreached) Error() string { return u.System + " cannot be checked: " + u.Cause.Error() }
+func (u *Unreached) Unwrap() error { return u.Cause }
 
 // Run asks each system once, all at the same time. Systems that could not be asked come back as errors.
 func Run(ctx context.Context, checks []Check) (found []Finding, unreached []error) {
@@ -74,7 +88,7 @@ func Run(ctx context.Context, checks []Check) (found []Finding, unreached []erro
 func Refusal(found []Finding, accepted []string) error {
 	var errs []error
 	for _, f := range found {
-		if f.Level == store.Unsafe && !f.accepted(accepted) {
+		if f.refuses(accepted) {
 			errs = append(errs, fmt.Errorf("%s: %s", f.id(), f.Text))
 		}
 	}
@@ -97,16 +111,21 @@ func Unmatched(found []Finding, accepted []string) (names []string) {
 // unmatched says what a name of Unmatched means.
 const unmatched = "nothing that was found has a name that is listed under accept: it is mistyped, or no longer needed"
 
-// Print writes the findings, and which accepted names have none.
+// Print writes the findings, what could not be asked, and which accepted names excuse nothing, a line each.
 func Print(out io.Writer, found []Finding, unreached []error, accepted []string) {
 	for _, f := range found {
 		fmt.Fprintln(out, f)
 	}
-	if len(unreached) > 0 {
-		return // it may be a name of what could not be asked
+	for _, err := range unreached {
+		fmt.Fprintf(out, "%-7s %s\n", "waiting", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if names := Unmatched(found, accepted); len(names) > 0 {
-		fmt.Fprintf(out, "%-7s accept: %s: %s\n", store.Warning, strings.Join(names, ", "), unmatched)
+	names := strings.Join(Unmatched(found, accepted), ", ")
+	switch {
+	case names == "":
+	case len(unreached) > 0:
+		fmt.Fprintf(out, "%-7s accept: %s: nothing that was found so far has this name, and not all could be asked\n", store.Info, names)
+	default:
+		fmt.Fprintf(out, "%-7s accept: %s: %s\n", store.Warning, names, unmatched)
 	}
 }
 
@@ -216,7 +235,7 @@ func logFinding(log *zap.Logger, f Finding, accepted []string) {
 	switch {
 	case f.Level == store.Info:
 		write = log.Info
-	case f.Level == store.Unsafe && !f.accepted(accepted):
+	case f.refuses(accepted):
 		write = log.Error
 	}
 	// Not "level", which every line of the log has already.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,80 @@ func TestAccept(t *testing.T) {
 		if !strings.Contains(out.String(), "redis/maxmemory_policy: it may evict") || strings.Contains(out.String(), "accept: "+c.names) != (c.names != "") {
 			t.Errorf("%v: %s", c.accept, &out)
 		}
+	}
+}
+
+// config check has a line for each finding and each system that cannot be asked, and sums them up without saying them again.
+func TestConfigCheck(t *testing.T) {
+	away := func(system string) Check {
+		return Check{System: system, Ask: func(context.Context) ([]Finding, error) {
+			return nil, errors.New("dial tcp 127.0.0.1:1:\nconnection refused")
+		}}
+	}
+	for _, c := range []struct {
+		name   string
+		checks []Check
+		accept []string
+		lines  []string // below "Checks:"
+		err    string
+		code   int
+	}{
+		{"well", []Check{found()}, nil, []string{"run would start."}, "", 0},
+		{"accepted", []Check{found(unsafe)}, []string{"maxmemory_policy"}, []string{"unsafe  redis/maxmemory_policy: it may evict", "run would start."}, "", 0},
+		{
+			"mistyped",
+			[]Check{found(unsafe)},
+			[]string{"maxmemory"},
+			[]string{"unsafe  redis/maxmemory_policy: it may evict", "warning accept: maxmemory: " + unmatched},
+			"run would refuse to start: mend redis/maxmemory_policy, or list the name under accept", ExitRefused,
+		},
+		{
+			"away",
+			[]Check{found(), away("mysql"), away("kafka")},
+			[]string{"clock"},
+			[]string{
+				"waiting mysql cannot be checked: dial tcp 127.0.0.1:1:; connection refused", "waiting kafka cannot be checked: dial tcp 127.0.0.1:1:; connection refused",
+				"info    accept: clock: nothing that was found so far has this name, and not all could be asked",
+			},
+			"run would not start yet: it would wait for mysql and kafka", ExitFailed,
+		},
+		{
+			"both",
+			[]Check{found(unsafe), away("kafka")},
+			nil,
+			[]string{"unsafe  redis/maxmemory_policy: it may evict", "waiting kafka cannot be checked: dial tcp 127.0.0.1:1:; connection refused"},
+			"run would refuse to start: mend redis/maxmemory_policy, or list the name under accept; it would also wait for kafka", ExitRefused,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := NewConfigCheck(func() (*Subject, error) {
+				return &Subject{
+					Process: "the test", Settings: new(struct{}), Accept: c.accept, Explain: func(io.Writer) error { return nil },
+					Open: func(context.Context) ([]Check, func() error, error) {
+						return c.checks, func() error { return nil }, nil
+					},
+				}, nil
+			})
+			var out, progress bytes.Buffer
+			cmd.SetOut(&out)
+			cmd.SetErr(&progress)
+			cmd.SetArgs([]string{})
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			err := cmd.ExecuteContext(t.Context())
+			if err == nil && c.err != "" || err != nil && (err.Error() != c.err || Code(err) != c.code) {
+				t.Errorf("%v, want %q and code %d", err, c.err, c.code)
+			}
+			_, below, _ := strings.Cut(out.String(), "\nChecks:\n")
+			if got, want := below, strings.Join(c.lines, "\n")+"\n"; got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			if want := "asking redis"; !strings.HasPrefix(progress.String(), want) || !strings.HasSuffix(progress.String(), ", for up to 15s ...\n") {
+				t.Errorf("told %q meanwhile", &progress)
+			}
+		})
+	}
+	if got := list([]string{"redis", "mysql", "kafka"}); got != "redis, mysql and kafka" {
+		t.Error(got)
 	}
 }
 
