@@ -13,7 +13,8 @@ import (
 const redacted = "***"
 
 // Explain prints every key of `into` with its effective value as YAML, and its environment variable beside it. Values of fields
-// tagged `secret:"true"`, or named like secrets, are redacted, and so are passwords within values that look like URLs or DSNs.
+// tagged `secret:"true"`, or named like secrets, are redacted, and so are passwords within values that look like URLs or DSNs. A
+// section with a method Shown says itself what to show of its secret keys.
 func Explain(into any, out io.Writer) error {
 	v := reflect.ValueOf(into)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -36,6 +37,10 @@ func Explain(into any, out io.Writer) error {
 
 func explain(v reflect.Value, key string) (*yaml.Node, error) {
 	out := &yaml.Node{Kind: yaml.MappingNode}
+	var shown map[string]string
+	if s, ok := v.Interface().(interface{ Shown() map[string]string }); ok {
+		shown = s.Shown()
+	}
 	for _, f := range fields(v) {
 		at := join(key, f.name)
 		value := &yaml.Node{}
@@ -50,6 +55,9 @@ func explain(v reflect.Value, key string) (*yaml.Node, error) {
 				return nil, fmt.Errorf("%s: %w", at, err)
 			}
 			redact(value, f.secret && !f.value.IsZero())
+			if text := shown[f.name]; text != "" && f.secret {
+				value.SetString(text)
+			}
 			if value.Kind == yaml.SequenceNode {
 				value.Style = yaml.FlowStyle
 			}

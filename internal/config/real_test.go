@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/seckillgate/seckillgate/internal/redisconn"
@@ -48,5 +49,22 @@ func TestErrorsOfTheRealSections(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
+	}
+}
+
+// Of the DSN, whose place in a log is often all that is asked for, only the password is hidden.
+func TestExplainShowsWhereMySQLIs(t *testing.T) {
+	var s struct {
+		MySQL store.Config `yaml:"mysql"`
+	}
+	for dsn, want := range map[string]string{
+		"u:s3cret/@s3cret@tcp(h:1)/d": "dsn: u:***@tcp(h:1)/d # SECKILL_MYSQL_DSN",
+		"u:s3cret/s3cret@tcp(h:1)":    "dsn: '***' # SECKILL_MYSQL_DSN",
+	} {
+		s.MySQL.DSN = dsn
+		var out strings.Builder
+		if err := Explain(&s, &out); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "s3cret") {
+			t.Errorf("%v, want %s in\n%s", err, want, &out)
+		}
 	}
 }

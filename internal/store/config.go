@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -159,6 +160,31 @@ func (c *Config) Validate() error {
 	return err
 }
 
+// plainName is a name of a user or a database that nobody need doubt.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.$-]+$`)
+
+// Shown gives what may be shown of secret keys: of the DSN who goes where. Its password is hidden and so are its parameters; where it is
+// not of the usual form, and could be misread, nothing is shown.
+func (c Config) Shown() map[string]string {
+	d, err := c.driver()
+	if err != nil || misread(c.DSN) || d.Net != "tcp" && d.Net != "unix" || !plainName.MatchString(d.User) || !plainName.MatchString(d.DBName) {
+		return nil
+	}
+	password, parameters := "", ""
+	if d.Passwd != "" {
+		password = ":***"
+	}
+	if strings.HasPrefix(c.DSN[strings.LastIndexByte(c.DSN, '/')+1:], d.DBName+"?") {
+		parameters = "?***"
+	}
+	return map[string]string{"dsn": d.User + password + "@" + d.Net + "(" + d.Addr + ")/" + d.DBName + parameters}
+}
+
+// misread says that the driver may take a part of the password for something else: it looks for the password before the last slash.
+func misread(dsn string) bool {
+	return strings.LastIndexByte(dsn, '@') > strings.LastIndexByte(dsn, '/')
+}
+
 const formOfDSN = "user:password@tcp(host:3306)/database"
 
 // driver gives the driver's configuration, with everything pinned that correctness depends on.
@@ -167,7 +193,11 @@ func (c *Config) driver() (*mysql.Config, error) {
 		return nil, errors.New("dsn: it is empty: want " + formOfDSN)
 	}
 	d, err := mysql.ParseDSN(c.DSN)
-	if err != nil { // the driver's messages do not repeat the DSN, which holds a password
+	if err != nil {
+		// The driver looks for the database behind the last slash, and repeats what it takes for names.
+		if misread(c.DSN) {
+			return nil, errors.New("dsn: no /database follows its last @: want " + formOfDSN)
+		}
 		return nil, fmt.Errorf("dsn: %w: want %s", err, formOfDSN)
 	}
 	if d.DBName == "" {
