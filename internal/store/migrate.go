@@ -114,7 +114,7 @@ func (s *Store) Migrate(ctx context.Context, opt MigrateOptions) error {
 func (s *Store) lockSchema(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	c, err := db.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect to mysql: %w", err)
+		return nil, err
 	}
 	var got sql.NullInt64
 	// A lock's name has at most 64 bytes. MySQL 9.6 has no MD5() any more.

@@ -44,7 +44,7 @@ func (l *Locks) Take(ctx context.Context, activity int64) (held context.Context,
 	token := l.who + " " + uuid.NewString()
 	ok, err := l.rdb.SetNX(ctx, lockKey(activity), token, l.ttl).Result()
 	if err != nil {
-		return nil, nil, fmt.Errorf("lock activity %d for a load: %w", activity, err)
+		return nil, nil, fmt.Errorf("lock activity %d in redis for a load: %w", activity, err)
 	}
 	if !ok {
 		holder, _ := l.rdb.Get(ctx, lockKey(activity)).Result()
@@ -83,7 +83,7 @@ func (l *Locks) renew(ctx context.Context, lost context.CancelCauseFunc, activit
 			lost(fmt.Errorf("the lock on activity %d was lost, to a Redis that forgot it or to another load", activity))
 			return
 		case time.Since(good) > l.ttl:
-			lost(fmt.Errorf("the lock on activity %d could not be renewed: %w", activity, err))
+			lost(fmt.Errorf("the lock on activity %d in redis could not be renewed: %w", activity, err))
 			return
 		}
 	}
