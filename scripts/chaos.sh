@@ -7,6 +7,7 @@
 #   CHAOS_SETUP    base, cluster, sentinel or brokers (default base)
 #   CHAOS_KINDS    only these faults, separated by commas, each as kind or kind@target (a comma within a name is written as a semicolon)
 #   CHAOS_BUYERS   default 60000, for a third as many units
+#   CHAOS_OPENS    how much is on sale from the beginning, as a share of the units (default 0.2); the rest comes while it goes on
 #   CHAOS_REPORT   document that gets the table, between its markers
 #   CHAOS_BIN      folder of the programs (default bin/)
 #

@@ -166,7 +166,7 @@ func TestChaos(t *testing.T) {
 		r.stack.start(p)
 	}
 	units := int64(c.buyers / 3)
-	first := units / 5
+	first := int64(float64(units) * positive(t, "CHAOS_OPENS", 0.2))
 	r.stack.sell(first)
 	r.shop = &Shop{DB: r.stack.db, Activity: r.stack.activity, Item: r.stack.item}
 	if err := r.shop.Open(t.Context(), first); err != nil {
@@ -299,8 +299,10 @@ func (r *run) observe(ctx context.Context) {
 			r.alarmed.Store(true)
 		}
 		broken := s.Broken()
-		if text := s.Amnesia(before, r.book); text != "" {
-			broken = append(broken, text)
+		for _, text := range []string{s.Amnesia(before, r.book), s.SoldInPause(before, r.book)} {
+			if text != "" {
+				broken = append(broken, text)
+			}
 		}
 		before = s
 		for _, text := range broken {
@@ -333,7 +335,7 @@ func (r *run) judge() {
 		r.Errorf("%d samples of %d broke an invariant during the sale, the first: %s", len(r.alarms), r.samples, r.alarms[0].text)
 	}
 	if r.selling < r.samples/4 || r.samples == 0 {
-		r.Errorf("only %d of %d samples found the sale open: this run has shown little", r.selling, r.samples)
+		r.Errorf("I6: only %d of %d samples found the sale open: nobody could buy, and this run has shown little", r.selling, r.samples)
 	}
 	if strange := r.book.Strange(); len(strange) > 0 {
 		r.Errorf("%d answers that nobody may hear in this sale, such as %q", len(strange), strange[0])
@@ -383,7 +385,7 @@ func (r *run) check(what string, book *Book) {
 			break
 		}
 		if time.Now().After(deadline) {
-			r.Errorf("%s: no verdict: %v", what, err)
+			r.Errorf("I4: %s: no verdict: %v", what, err)
 			return
 		}
 		pause(r.Context(), time.Second)
@@ -424,8 +426,8 @@ func (r *run) attribute() {
 	}
 }
 
-// failures tells how many accepted orders failed, and why. For want of stock they may only where the edge could not know:
-// the shop took units away, or a promoted or restarted Redis was not noticed at once.
+// failures tells how many accepted orders failed, and why. For want of stock, or because their buyer had another, they may only
+// where the edge could not know: the shop took units away, or a promoted or restarted Redis was not noticed at once.
 func (r *run) failures() {
 	rows, err := r.stack.db.QueryContext(r.Context(),
 		"SELECT reason, COUNT(*) FROM orders WHERE activity_id = ? AND status = 'FAILED' GROUP BY reason", r.stack.activity)
@@ -445,8 +447,13 @@ func (r *run) failures() {
 		excused := slices.ContainsFunc(r.done, func(d Done) bool {
 			return d.Kind == "correct stock" || strings.Contains(d.Kind, "redis") || strings.Contains(d.Kind, "sentinel")
 		})
-		if reason == order.ReasonSoldOut && !excused {
-			r.Errorf("I5: %d accepted orders found no stock, and nothing excuses it", n)
+		switch reason {
+		case order.ReasonSoldOut, order.ReasonDuplicate:
+			if !excused {
+				r.Errorf("I5: %d accepted orders failed (%s), and nothing excuses it", n, reason)
+			}
+		default:
+			r.Errorf("I2: %d accepted orders failed: %s", n, reason)
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -107,6 +107,24 @@ func TestOrdersOnARedisThatForgot(t *testing.T) {
 	}
 }
 
+func TestOrdersInAPause(t *testing.T) {
+	b := NewBook()
+	b.Write(&Attempt{Record: told.Record{User: "u", HTTP: 202, Answer: "queued", OrderID: "01a22b15-24d7-772c-8a12-59b0634f6655"}, Began: at(3), Ended: at(4)})
+	first, second := fine(), fine()
+	first.Redis.State, second.Redis.State = ledger.Paused, ledger.Paused
+	first.Seen, second.At = at(2), at(5)
+	if got := second.SoldInPause(first, b); !strings.HasPrefix(got, "I5: 1 orders") {
+		t.Errorf("%q, want one order", got)
+	}
+	first.Redis.State = ledger.Open
+	if got := second.SoldInPause(first, b); got != "" {
+		t.Errorf("where the pause began in between: %q", got)
+	}
+	if got := second.SoldInPause(nil, b); got != "" {
+		t.Errorf("without a sample before: %q", got)
+	}
+}
+
 func TestAcknowledgedOrdersAreOwedUntilTheyLand(t *testing.T) {
 	b := NewBook()
 	for id, answer := range map[string]string{"a": "queued", "b": "queued", "c": "processing"} {

@@ -77,6 +77,18 @@ func (s *Sample) Amnesia(before *Sample, b *Book) string {
 	return ""
 }
 
+// SoldInPause judges two samples that follow each other, both of a paused sale: orders that were accepted between them. Nobody
+// resumes and pauses again so fast.
+func (s *Sample) SoldInPause(before *Sample, b *Book) string {
+	if before == nil || before.Redis.State != ledger.Paused || s.Redis.State != ledger.Paused || before.Redis.Epoch != s.Redis.Epoch {
+		return ""
+	}
+	if n := b.Fresh(before.Seen, s.At); n > 0 {
+		return fmt.Sprintf("I5: %d orders were accepted while the sale was paused", n)
+	}
+	return ""
+}
+
 // Watch takes samples.
 type Watch struct {
 	Shop   *Shop
