@@ -53,7 +53,8 @@ var mutations = []mutation{
 			"internal/ledger/lua/settle.lua", "if version and version > a.version then",
 			"if version and overwrite and version > a.version then",
 		}},
-		kinds: "delay replies@syncer1-mysql,delay replies@syncer2-mysql,pause@syncer1,pause@syncer2",
+		kinds:   "delay replies@syncer1-mysql,delay replies@syncer2-mysql,pause@syncer1,pause@syncer2",
+		stocked: true,
 	},
 	{
 		without: "settle's comparison of versions: whoever comes last is believed",
@@ -70,8 +71,9 @@ var mutations = []mutation{
 			`s.MarkOffset(claim.Topic(), part, batch[len(batch)-1].Offset+1, "")
 		if _, err := h.c.lander.Land(work, batch); err != nil {`,
 		}},
-		kinds: "pairs,pause mysql,kill@worker1,kill@worker2",
-		seed:  244, // a batch waits for MySQL, and then its worker is killed
+		kinds:   "pairs,pause mysql,kill@worker1,kill@worker2",
+		seed:    244, // a batch waits for MySQL, and then its worker is killed
+		stocked: true,
 	},
 	{
 		without: "a script's way back when the server does not know it any more",
