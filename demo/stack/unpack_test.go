@@ -10,14 +10,34 @@ import (
 	"time"
 )
 
+// refusesToUnpack holds the demo to its word where there is no apt-get: it says what is missing. Servers are unpacked on Debian and
+// Ubuntu only.
+func refusesToUnpack(t *testing.T) bool {
+	t.Helper()
+	if _, err := exec.LookPath("apt-get"); err == nil {
+		return false
+	}
+	dir := t.TempDir()
+	err := fetch(t.Context(), dir, filepath.Join(dir, "servers"), func(s string) { t.Log(s) })
+	if err == nil || !strings.Contains(err.Error(), "apt-get") {
+		t.Errorf("without apt-get: %v, want it to be named", err)
+	}
+	return true
+}
+
+// TestNothingToUnpackWith is what a machine of another kind hears.
+func TestNothingToUnpackWith(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if !refusesToUnpack(t) {
+		t.Error("apt-get was found on an empty PATH")
+	}
+}
+
 // TestUnpackedServersRun fetches the distribution's packages as a machine without the servers would, and runs them from
 // the folder that they were unpacked to.
 func TestUnpackedServersRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: fetches 10 MB of packages")
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("servers are unpacked on Debian and Ubuntu only; this machine has no apt-get")
+	if refusesToUnpack(t) {
+		return
 	}
 	dir := t.TempDir()
 	servers, err := Find(t.Context(), dir, true, func(s string) { t.Log(s) })
@@ -49,11 +69,8 @@ func TestUnpackedServersRun(t *testing.T) {
 
 // TestUnpackOnABareMachine stands for a machine that has no package lists and lacks the libraries, too.
 func TestUnpackOnABareMachine(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: fetches package lists")
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("servers are unpacked on Debian and Ubuntu only; this machine has no apt-get")
+	if refusesToUnpack(t) {
+		return
 	}
 	dir := t.TempDir()
 	lists, status := filepath.Join(dir, "no-lists"), filepath.Join(dir, "status")
