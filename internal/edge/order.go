@@ -222,7 +222,11 @@ func (e *Edge) act(ctx context.Context, t *task, y *try, called time.Time) Outco
 		return e.again(ctx, t, y, d, called)
 	case ledger.Decided:
 		if t.IdempotencyKey != "" && d.Result.Reason == order.ReasonRefused {
-			return Outcome{Cause: causeRefusedBefore}
+			if _, told := e.undecided.get(t.res().Order); !told {
+				return Outcome{Cause: causeRefusedBefore}
+			}
+			// Its buyer did not hear the refusal: the release that wrote this got no answer, and he was given the order's id.
+			d.Result.Reason = order.ReasonReleased
 		}
 		return e.accept(t, d.Result.Status, d.Result.Reason, CauseRepeat)
 	case ledger.AlreadyHas:
@@ -274,9 +278,7 @@ func (e *Edge) fence(ctx context.Context, t *task, d ledger.Decision, refusal Ou
 	e.fenced.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, t.answer)
 	defer cancel()
-	fenced := *t.res()
-	fenced.Refused = true
-	released, err := e.led.Release(ctx, t.Activity, fenced, t.publishBudget())
+	released, err := e.release(ctx, t, true)
 	switch {
 	case err != nil:
 		return e.handOver(t, CauseFence)

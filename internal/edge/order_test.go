@@ -12,6 +12,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 func code(c ledger.Code) reply { return reply{d: ledger.Decision{Code: c}} }
@@ -59,8 +60,18 @@ func TestOrder(t *testing.T) {
 			http:  202, status: order.Processing, cause: CauseNotSent, counts: [3]int{1, 1, 1},
 		},
 		"E102 never sent, release unanswered": {
-			world: func(w *world) { w.publishes[0].err = notSent; w.releases[0].err = errLost },
-			http:  202, status: order.Processing, cause: CauseNotSent, counts: [3]int{1, 1, 1},
+			world: func(w *world) {
+				w.publishes[0].err = notSent
+				w.releases = []reply{{err: errLost, late: time.Hour}, {rel: ledger.ReleasedNow}}
+			},
+			http:  202, status: order.Processing, cause: CauseNotSent, counts: [3]int{1, 1, 2}, within: releaseTimeout,
+		},
+		"E102 never sent, release answered the second time": {
+			world: func(w *world) {
+				w.publishes[0].err = notSent
+				w.releases = []reply{{err: errLost}, {rel: ledger.ReleasedNow}}
+			},
+			http: 503, reason: Unavailable, cause: CauseNotSent, counts: [3]int{1, 1, 2}, within: 2 * releaseBackoff,
 		},
 		"E01 first reply lost, then found": {
 			world: func(w *world) { w.reserves = []reply{{err: errLost, late: 300 * time.Millisecond}, code(ledger.Again)} },
@@ -201,7 +212,14 @@ func TestOrder(t *testing.T) {
 				w.reserves[0] = repeated(ledger.AlreadyHas)
 				w.releases = []reply{{err: errLost}, {err: errLost}, {rel: ledger.ReleasedNow}}
 			},
-			http: 202, status: order.Processing, cause: CauseFence, counts: [3]int{1, 0, 3},
+			http: 409, reason: AlreadyOrdered, cause: CauseScript, counts: [3]int{1, 0, 3}, within: 5 * releaseBackoff,
+		},
+		"E101 refused, fence unanswered as long as the buyer waits": {
+			world: func(w *world) {
+				w.reserves[0] = repeated(ledger.AlreadyHas)
+				w.releases = []reply{{err: errLost, late: time.Hour}, {rel: ledger.ReleasedNow}}
+			},
+			http: 202, status: order.Processing, cause: CauseFence, counts: [3]int{1, 0, 2}, within: time.Second,
 		},
 		"E101 unavailable after a repeat, fenced": {
 			world: func(w *world) { w.reserves[0] = repeated(ledger.WrongServer) },
@@ -297,19 +315,29 @@ func TestOrder(t *testing.T) {
 }
 
 // A tombstone says `refused` if and only if its buyer was refused: behind a refusal his next request is a new try, and behind an order's id
-// it is about that order. The order is taken back just when its buyer is to be answered.
+// it is about that order. The order is taken back just when its buyer is to be answered, and the answers to its releases may be lost.
 func TestTombstoneSaysWhatTheBuyerHeard(t *testing.T) {
-	for name, c := range map[string]struct{ publish, release time.Duration }{
-		"taken back as the time is over":         {time.Second, 0},
-		"the release outlasts the time":          {900 * time.Millisecond, 200 * time.Millisecond},
-		"the release begins when time is over":   {1100 * time.Millisecond, 0},
-		"both are over long before the answer":   {100 * time.Millisecond, 100 * time.Millisecond},
-		"the release takes longer than the time": {10 * time.Millisecond, 1500 * time.Millisecond},
+	for name, c := range map[string]struct {
+		publish, release time.Duration
+		lost             int // so many answers
+	}{
+		"taken back as the time is over":           {publish: time.Second},
+		"the release outlasts the time":            {publish: 900 * time.Millisecond, release: 200 * time.Millisecond},
+		"the release begins when time is over":     {publish: 1100 * time.Millisecond},
+		"both are over long before the answer":     {publish: 100 * time.Millisecond, release: 100 * time.Millisecond},
+		"the release takes longer than the time":   {publish: 10 * time.Millisecond, release: 1500 * time.Millisecond},
+		"the first answer is lost":                 {lost: 100},
+		"the first answer is lost, late":           {publish: 950 * time.Millisecond, lost: 100},
+		"no answer for as long as the buyer waits": {lost: 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options{}, func(w *world) {
 				w.publishes = []reply{{err: fmt.Errorf("%w: down", ErrNotSent), late: c.publish}}
-				w.releases[0].late = c.release
+				w.releases = make([]reply, c.lost, c.lost+1)
+				for i := range w.releases {
+					w.releases[i].err = errLost
+				}
+				w.releases = append(w.releases, reply{rel: ledger.ReleasedNow, late: c.release})
 			}, func(t *testing.T, w *world, e *Edge) {
 				heard := make([]Outcome, 100)
 				var wg sync.WaitGroup
@@ -321,22 +349,48 @@ func TestTombstoneSaysWhatTheBuyerHeard(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				advance(5 * time.Second)
+				testenv.Eventually(t, time.Hour, "all are decided", func() bool { return e.Stats().Open == 0 })
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if len(w.released) != len(heard) {
-					t.Fatalf("%d releases of %d orders", len(w.released), len(heard))
-				}
+				last := map[string]bool{} // what the tombstone of a user's order says
 				for _, res := range w.released {
-					var i int
-					if _, err := fmt.Sscanf(res.User, "u%d", &i); err != nil {
-						t.Fatal(err)
-					}
-					if refused := heard[i].Reason != Accepted; refused != res.Refused {
-						t.Fatalf("%s heard %d %q %q, and the tombstone says refused=%v", res.User, heard[i].HTTP, heard[i].Reason, heard[i].Status, res.Refused)
+					last[res.User] = res.Refused
+				}
+				for i, o := range heard {
+					user := fmt.Sprint("u", i)
+					word, released := last[user]
+					if refused := o.Reason != Accepted; !released || refused != word {
+						t.Fatalf("%s heard %d %q %q, and the tombstone says refused=%v (%v)", user, o.HTTP, o.Reason, o.Status, word, released)
 					}
 				}
 			})
 		})
 	}
+}
+
+// TestKeyWhileItsReleaseIsUnanswered: an order is taken back, its tombstone says `refused`, but no answer of that arrives and its buyer is given
+// its id. His next request with the same key is about that order: it makes no other one.
+func TestKeyWhileItsReleaseIsUnanswered(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		refused := &ledger.Result{Status: order.Failed, Reason: order.ReasonRefused}
+		w.reserves = []reply{
+			{d: ledger.Decision{Code: ledger.Reserved, Available: 5}},
+			{d: ledger.Decision{Code: ledger.Decided, Result: refused}},
+			{d: ledger.Decision{Code: ledger.Reserved, Available: 5}},
+		}
+		w.publishes[0].err = ErrNotSent
+		w.releases = []reply{{err: errLost}}
+	}, func(t *testing.T, w *world, e *Edge) {
+		r := wish()
+		r.IdempotencyKey = "k"
+		first := e.Order(t.Context(), r)
+		if first.Status != order.Processing {
+			t.Fatalf("its release is unanswered: %+v", first)
+		}
+		again := e.Order(t.Context(), r)
+		if again.OrderID != first.OrderID || again.Status != order.Failed || again.StatusReason != order.ReasonReleased {
+			t.Errorf("one key, two orders: %+v, then %+v", first, again)
+		}
+		w.set(func() { w.releases = []reply{{rel: ledger.ReleasedNow}} })
+	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/seckillgate/seckillgate/internal/order"
 )
 
-// releaseTimeout bounds the release of an order that was not sent. Its buyer may have been answered already.
+// releaseTimeout bounds the release of an order that was not sent, its repeats included. Its buyer may have been answered already.
 const releaseTimeout = 2 * time.Second
 
 // publish sends the order that a try has reserved, without waiting; the try's request is told. mine says that no other request
@@ -57,9 +57,14 @@ func (y *try) await() Outcome {
 
 // tell gives the outcome of a publication, once.
 func (y *try) tell(s order.Status, c Cause) {
+	y.wake(s, c)
+	y.t.e.open.leave()
+}
+
+// wake is tell for an order that keeps its place in open.
+func (y *try) wake(s order.Status, c Cause) {
 	y.status, y.cause = s, c
 	y.news <- struct{}{}
-	y.t.e.open.leave()
 }
 
 // send hands an order to Kafka and has the outcome told. It does not wait.
@@ -81,7 +86,7 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 		case !mine:
 			y.tell(order.Processing, CauseNotSent)
 		default:
-			go func() { y.tell(y.takeBack(o), CauseNotSent) }() // a call to Redis, and whoever says this has others to serve
+			go y.takeBack() // a call to Redis, and whoever says this has others to serve
 		}
 	}
 	if began.Add(e.o.PublishTakes).After(until) { // a copy might go out after the sweep began to look
@@ -94,20 +99,24 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 	})
 }
 
-// takeBack releases an order that was not sent, and gives its status then: none if nothing is left of it and its buyer can be refused.
-func (y *try) takeBack(o *order.Order) order.Status {
+// takeBack releases an order that was not sent, and tells what came of it: nothing is left of it and its buyer is refused, or it
+// stands, or nobody knows. Then the releaser goes on asking.
+func (y *try) takeBack() {
 	t, e := y.t, y.t.e
-	rctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	res := *t.res()
 	// Who has been answered already, at the end of the request's budget, was given the order's id.
-	res.Refused = y.fate.CompareAndSwap(fateOpen, fateTakeBack)
-	released, err := e.led.Release(rctx, t.Activity, res, t.publishBudget())
-	if err != nil {
-		e.log.Debug("release an order that was not sent; the sweep will publish it", zap.String("order", o.ID), zap.Error(err))
+	refused := y.fate.CompareAndSwap(fateOpen, fateTakeBack)
+	released, err := e.release(ctx, t, refused)
+	switch {
+	case err != nil:
+		e.log.Debug("an order that was not sent stays undecided: redis does not answer its release",
+			zap.String("order", t.res().Order), zap.Error(err))
+		e.undecide(t)
+		y.wake(order.Processing, CauseNotSent)
+	case released != ledger.ReleasedNow:
+		y.tell(order.Processing, CauseNotSent)
+	default:
+		y.tell("", CauseNotSent)
 	}
-	if err != nil || released != ledger.ReleasedNow {
-		return order.Processing
-	}
-	return ""
 }

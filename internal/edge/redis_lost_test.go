@@ -195,6 +195,49 @@ func TestE102OldRelease(t *testing.T) {
 	})
 }
 
+// TestE102LostRelease: an order was not sent and is taken back, but answers to its release are lost. What its buyer hears stays true:
+// behind a refusal his Idempotency-Key is free, and once he was given an order's id it names that order.
+func TestE102LostRelease(t *testing.T) {
+	t.Parallel()
+	redisfault.Every(t, func(t *testing.T, r *redisfault.Servers) {
+		op := newOperator(t, r.Direct()...)
+		a := op.sale(2)
+		g := newGateway(t, redisconn.Config{Addrs: r.Addrs(), PoolTimeout: long}, Options{RequestBudget: 2 * long})
+		g.onSale(t, a.ID)
+		g.topic.err = fmt.Errorf("no leader: %w", ErrNotSent)
+		if o := g.Order(t.Context(), buy(a.ID, "first")); o.HTTP != 503 { // and the scripts are known from now on
+			t.Fatalf("without a fault: %+v", o)
+		}
+		wish := func(user string) Request {
+			w := buy(a.ID, user)
+			w.IdempotencyKey = "k"
+			return w
+		}
+		once := r.Rule(func(p *faultproxy.Proxy) *faultproxy.Rule {
+			return p.CloseAfter(faultproxy.Contains("evalsha", order.ReasonRefused, "unlucky"), 1)
+		})
+		if o := g.Order(t.Context(), wish("unlucky")); o.HTTP != 503 || once.Fired() != 1 {
+			t.Errorf("one answer was lost (%d): %+v", once.Fired(), o)
+		}
+		always := r.Rule(func(p *faultproxy.Proxy) *faultproxy.Rule {
+			return p.CloseAfter(faultproxy.Contains("evalsha", order.ReasonRefused, "hapless"), 1_000)
+		})
+		o := g.Order(t.Context(), wish("hapless"))
+		if o.Status != order.Processing || always.Fired() < 2 {
+			t.Errorf("all answers were lost (%d): %+v", always.Fired(), o)
+		}
+		testenv.Eventually(t, 30*time.Second, "everything is decided", func() bool { return g.Stats().Open == 0 })
+		op.pending(a.ID, 0)
+		g.topic.err = nil
+		if o := g.Order(t.Context(), wish("unlucky")); o.Status != order.Queued {
+			t.Errorf("refused, and tries again: %+v", o)
+		}
+		if again := g.Order(t.Context(), wish("hapless")); again.OrderID != o.OrderID || again.Status != order.Failed || again.StatusReason != order.ReasonReleased {
+			t.Errorf("was given an order's id, and asks again: %+v, then %+v", o, again)
+		}
+	})
+}
+
 // TestE18SlowRedis: Redis takes longer than a buyer may wait. Everybody is answered within the budget, and in the end
 // nothing is reserved that was not published.
 func TestE18SlowRedis(t *testing.T) {

@@ -19,13 +19,33 @@ const (
 	releaseBackoffMax = 2 * time.Second
 )
 
-// handOver gives an order whose reservation is unknown to the releaser. It is never published from here; its buyer polls
-// `processing` until a release has answered.
+// handOver gives an order of which nobody knows whether it is reserved to the releaser. It is never published from here; its buyer
+// polls `processing` until a release has answered. As he was given the order's id, that release has the tombstone say so, whatever
+// an earlier one wrote.
 func (e *Edge) handOver(t *task, c Cause) Outcome {
 	t.kept = true
+	e.undecide(t)
+	return e.accept(t, order.Processing, "", c)
+}
+
+// undecide is handOver for an order whose place in open is kept already, and whose buyer somebody else answers.
+func (e *Edge) undecide(t *task) {
 	e.undecided.add(t.res().Order, doubt{user: t.User, quantity: t.Quantity, item: t.item})
 	e.releaser.add(&pending{activity: t.Activity, res: *t.res(), maxAge: t.publishBudget(), due: time.Now()})
-	return e.accept(t, order.Processing, "", c)
+}
+
+// release takes back a task's order, again and again until that is answered or ctx ends. refused says that its buyer will hear a
+// refusal, if it is released, and so its tombstone does. One lost reply must not decide what he hears: the tombstone may stand by
+// then, and behind one that says `refused` his Idempotency-Key makes another order.
+func (e *Edge) release(ctx context.Context, t *task, refused bool) (ledger.Released, error) {
+	res := *t.res()
+	res.Refused = refused
+	for n := 0; ; n++ {
+		released, err := e.led.Release(ctx, t.Activity, res, t.publishBudget())
+		if err == nil || !wait(ctx, jitter(min(releaseBackoff<<min(n, 10), releaseBackoffMax))) {
+			return released, err
+		}
+	}
 }
 
 // releaseGiveUp is the number of tries after which nobody is asked any more: minutes, in which every copy of the reserve call
