@@ -36,5 +36,3 @@ allow "$syncer" Describe --group "$group"
 
 # For `seckill-worker migrate --create-topics` alone.
 allow "$migrate" Create,Describe,DescribeConfigs --topic "$orders" --topic "$dead" --topic "$results"
-
-# Kafka before 2.8 asks of those who write for one right more: --add --allow-principal User:… --operation IdempotentWrite --cluster

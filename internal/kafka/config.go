@@ -20,7 +20,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultClientID        = "seckillgate"
-	DefaultVersion         = "2.8.0"
+	DefaultVersion         = "2.8.0" // and the oldest, see oldestVersion
 	DefaultMaxMessageBytes = 1_000_000
 )
 
@@ -31,7 +31,7 @@ type Config struct {
 	Brokers []string `yaml:"brokers" json:"brokers,omitempty"`
 
 	// Version is the oldest Kafka that has to be spoken to. Every connection negotiates downwards from it, so the default
-	// suits Kafka 2.8 up to and including 4.x. Default: 2.8.0.
+	// suits Kafka 2.8 up to and including 4.x. Nothing older is spoken to. Default: 2.8.0.
 	Version string `yaml:"version" json:"version,omitempty"`
 
 	// ClientID is what brokers see in their logs, metrics and quotas. Default: seckillgate.
@@ -124,7 +124,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if v, err := sarama.ParseKafkaVersion(c.Version); err != nil || !v.IsAtLeast(oldestVersion) {
-		return fmt.Errorf("version: %q is not a Kafka version from %s on, such as %s", c.Version, oldestVersion, DefaultVersion)
+		return fmt.Errorf("version: %q: want %s or a later version of Kafka, or leave it out; older brokers are not supported", c.Version, oldestVersion)
 	}
 	names := c.Topics.All()
 	for i, name := range names {
@@ -160,8 +160,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// oldestVersion is the first with the message format, idempotence and flexible requests that this package relies on.
-var oldestVersion = sarama.V2_1_0_0
+// oldestVersion is the one minimum, of the configuration as of the documentation. The message format and idempotence that this package
+// relies on are older; from 2.8 on who may write to a topic may do so idempotently, and nothing before it is tested.
+var oldestVersion = sarama.V2_8_0_0
 
 // Sarama gives the library's configuration with every setting of this product in it, for the worker's consumer group and for
 // administration. It validates c, and reads the TLS files.

@@ -12,21 +12,23 @@ import (
 func TestConfigValidate(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Config){
-		"":                            func(*Config) {},
-		"brokers: none":               func(c *Config) { c.Brokers = nil },
-		`brokers: "kafka" is not`:     func(c *Config) { c.Brokers = []string{"kafka"} },
-		`brokers: ":9092" is not`:     func(c *Config) { c.Brokers = []string{":9092"} },
-		`brokers: "k:99999" is not`:   func(c *Config) { c.Brokers = []string{"k:99999"} },
-		`version: "0.10.0.0" is not`:  func(c *Config) { c.Version = "0.10.0.0" },
-		`version: "new" is not`:       func(c *Config) { c.Version = "new" },
-		`topics.results: "a b" is`:    func(c *Config) { c.Topics.Results = "a b" },
-		"topics.dead_letters: \"x\"":  func(c *Config) { c.Topics.Orders, c.Topics.DeadLetters = "x", "x" },
-		"max_message_bytes: 12":       func(c *Config) { c.MaxMessageBytes = 12 },
-		"tls: cert_file and key_file": func(c *Config) { c.TLS = TLS{Enable: true, CertFile: "a"} },
-		"tls: has settings but":       func(c *Config) { c.TLS.CAFile = "a" },
-		"sasl: has a user but":        func(c *Config) { c.SASL.User = "u" },
-		"sasl: PLAIN needs":           func(c *Config) { c.SASL = SASL{Mechanism: "PLAIN", User: "u"} },
-		`sasl.mechanism: "GSSAPI"`:    func(c *Config) { c.SASL.Mechanism = "GSSAPI" },
+		"":                          func(*Config) {},
+		"brokers: none":             func(c *Config) { c.Brokers = nil },
+		`brokers: "kafka" is not`:   func(c *Config) { c.Brokers = []string{"kafka"} },
+		`brokers: ":9092" is not`:   func(c *Config) { c.Brokers = []string{":9092"} },
+		`brokers: "k:99999" is not`: func(c *Config) { c.Brokers = []string{"k:99999"} },
+		`version: "0.10.0.0": want 2.8.0 or a later`: func(c *Config) { c.Version = "0.10.0.0" },
+		`version: "2.1.0": want 2.8.0 or a later`:    func(c *Config) { c.Version = "2.1.0" },
+		`version: "2.7.2": want 2.8.0 or a later`:    func(c *Config) { c.Version = "2.7.2" },
+		`version: "new": want 2.8.0 or a later`:      func(c *Config) { c.Version = "new" },
+		`topics.results: "a b" is`:                   func(c *Config) { c.Topics.Results = "a b" },
+		"topics.dead_letters: \"x\"":                 func(c *Config) { c.Topics.Orders, c.Topics.DeadLetters = "x", "x" },
+		"max_message_bytes: 12":                      func(c *Config) { c.MaxMessageBytes = 12 },
+		"tls: cert_file and key_file":                func(c *Config) { c.TLS = TLS{Enable: true, CertFile: "a"} },
+		"tls: has settings but":                      func(c *Config) { c.TLS.CAFile = "a" },
+		"sasl: has a user but":                       func(c *Config) { c.SASL.User = "u" },
+		"sasl: PLAIN needs":                          func(c *Config) { c.SASL = SASL{Mechanism: "PLAIN", User: "u"} },
+		`sasl.mechanism: "GSSAPI"`:                   func(c *Config) { c.SASL.Mechanism = "GSSAPI" },
 	} {
 		c := Config{Brokers: []string{"kafka-1:9092", "[::1]:9093"}}
 		change(&c)
@@ -34,6 +36,23 @@ func TestConfigValidate(t *testing.T) {
 		err := c.Validate()
 		if (want == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("validate: %v, want %q", err, want)
+		}
+	}
+}
+
+// The documentation, the default and what is refused name one minimum.
+func TestOneOldestVersion(t *testing.T) {
+	t.Parallel()
+	if DefaultVersion != oldestVersion.String() {
+		t.Errorf("the default is %s and the oldest version %s", DefaultVersion, oldestVersion)
+	}
+	for _, readme := range []string{"../../README.md", "../../README.zh-CN.md"} {
+		text, err := os.ReadFile(readme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "Kafka " + strings.TrimSuffix(oldestVersion.String(), ".0") + " "; !strings.Contains(string(text), want) {
+			t.Errorf("%s does not ask for %q", readme, want)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (r *reader) fetch(ctx context.Context, p int32, position, end int64, since 
 		}
 	}
 	req := &sarama.FetchRequest{
-		Version: fetchVersion(cl.conf.Version), MinBytes: 1, MaxWaitTime: 250, MaxBytes: fetchAtMost, SessionEpoch: -1,
+		Version: fetchVersion, MinBytes: 1, MaxWaitTime: 250, MaxBytes: fetchAtMost, SessionEpoch: -1,
 	}
 	req.AddBlock(r.topic, p, position, fetchAtMost, -1)
 	var resp *sarama.FetchResponse
@@ -205,13 +205,5 @@ func (r *reader) outOfRange(ctx context.Context, p int32, position int64) error 
 	return fmt.Errorf("%w: offset %d is past the end: the topic lost records", ErrOffsetGone, position)
 }
 
-// fetchVersion is the newest version of the fetch request that a Kafka version has.
-func fetchVersion(v sarama.KafkaVersion) int16 {
-	switch {
-	case v.IsAtLeast(sarama.V2_7_0_0):
-		return 12
-	case v.IsAtLeast(sarama.V2_3_0_0):
-		return 11
-	}
-	return 10
-}
+// fetchVersion is that of the oldest Kafka; each connection negotiates downwards, and nothing newer is needed.
+const fetchVersion = 12

@@ -53,7 +53,7 @@ func (l *lane) connect(ctx context.Context) error {
 	var resp *sarama.InitProducerIDResponse
 	err = w.conn.do(ctx, func(b *sarama.Broker) (err error) {
 		resp, err = b.InitProducerID(&sarama.InitProducerIDRequest{
-			Version: initVersion(l.p.cluster.conf.Version), ProducerID: -1, ProducerEpoch: -1,
+			Version: initVersion, ProducerID: -1, ProducerEpoch: -1,
 		})
 		return err
 	})
@@ -241,26 +241,13 @@ func recordBatch(batch []*message) *sarama.RecordBatch {
 	return out
 }
 
-// initVersion is the newest version of the request for an identity that a Kafka version has.
-func initVersion(v sarama.KafkaVersion) int16 {
-	switch {
-	case v.IsAtLeast(sarama.V2_7_0_0):
-		return 4
-	case v.IsAtLeast(sarama.V2_4_0_0):
-		return 2
-	}
-	return 1
-}
+// initVersion is that of the request for an identity in the oldest Kafka; nothing newer is needed.
+const initVersion = 4
 
 // produceVersion is the newest version of the produce request that a Kafka version has; each connection negotiates downwards.
 func produceVersion(v sarama.KafkaVersion) int16 {
-	switch {
-	case v.IsAtLeast(sarama.V3_7_0_0):
+	if v.IsAtLeast(sarama.V3_7_0_0) {
 		return 10
-	case v.IsAtLeast(sarama.V2_8_0_0):
-		return 9
-	case v.IsAtLeast(sarama.V2_4_0_0):
-		return 8
 	}
-	return 7
+	return 9
 }
