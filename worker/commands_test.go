@@ -525,6 +525,7 @@ func TestFiguresOfAReplay(t *testing.T) {
 	}{
 		{some, true, true, "records 7: in mysql 5, missing there 2,"},
 		{some, false, true, "records 7: live in mysql 0,"},
+		{landing.Replayed{Tally: landing.Tally{Records: 7, Landed: 5}, Undecided: 2}, false, true, "records 7: live in mysql 5, dead 0, repeated 0, not orders 0, undecided 2\n"},
 		{some, true, false, "stopped after 7 records: in mysql 5,"},
 		{some, false, false, "stopped after 7 records: live in mysql 0,"},
 		{landing.Replayed{}, true, true, "records 0: in mysql 0,"},

@@ -21,7 +21,8 @@ func newReplay(load loader) *cobra.Command {
 		Long: `Replay reads the orders topic from TIME up to where it ends now and lands every order again. An
 order that MySQL still has stays as it is; one that it lost is decided anew. It is idempotent and
 may run while workers are landing. Choose TIME well before the fail-over: too early costs only
-time.
+time. An order that cannot be decided now, for want of its item's stock, say, is left as it is, and
+the command fails and tells what to mend before it is run again.
 
 TIME is a moment (2026-11-11T20:00:00+08:00, or "2026-11-11 20:00:00" in local time) or an age
 (90m: ninety minutes ago).`,
@@ -54,11 +55,12 @@ TIME is a moment (2026-11-11T20:00:00+08:00, or "2026-11-11 20:00:00" in local t
 			if len(done.Cut) > 0 {
 				fmt.Fprintf(out, "warning: kafka may no longer have all records since %s in partitions %v\n", from.Format(time.RFC3339), done.Cut)
 			}
-			fmt.Fprint(out, figures(done, dryRun, err == nil))
-			if err != nil {
+			undecided := errors.Is(err, landing.ErrUndecided)
+			fmt.Fprint(out, figures(done, dryRun, err == nil || undecided))
+			if err != nil && !undecided {
 				return fmt.Errorf("replay stopped before its end, run it again: %w", err)
 			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "`TIME` or age to begin at (required)")
@@ -81,7 +83,11 @@ func figures(done landing.Replayed, dryRun, whole bool) string {
 		return fmt.Sprintf("%s: in mysql %d, missing there %d, repeated %d, not orders %d (dry run: nothing changed)\n",
 			head, done.Present, done.Missing, done.Redone, done.Invalid)
 	}
-	return fmt.Sprintf("%s: live in mysql %d, dead %d, repeated %d, not orders %d\n", head, done.Landed, done.Failed, done.Redone, done.Refused)
+	line := fmt.Sprintf("%s: live in mysql %d, dead %d, repeated %d, not orders %d", head, done.Landed, done.Failed, done.Redone, done.Refused)
+	if done.Undecided > 0 {
+		line += fmt.Sprintf(", undecided %d", done.Undecided)
+	}
+	return line + "\n"
 }
 
 // parseSince reads a moment or an age.

@@ -72,6 +72,14 @@ type refusal struct {
 	why   error
 }
 
+// passing says that the record is an order, and is refused only for what MySQL has or has not: a row of its activity or of its item, a stock
+// that is a number, columns and triggers that take its row.
+func (r refusal) passing() bool {
+	var unsold *store.ErrUnsold
+	var row *store.ErrRowRefused
+	return errors.As(r.why, &unsold) || errors.As(r.why, &row) || errors.Is(r.why, errUnknownActivity)
+}
+
 // Land brings every record of a batch to its end. It returns an error only when ctx ended before that; nothing of the
 // batch may be marked then, and landing it again is harmless.
 func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err error) {

@@ -2,9 +2,11 @@ package landing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,13 +31,17 @@ type Replayed struct {
 	Present int // dry run: orders that have a row
 	Missing int // dry run: orders that have none and would be landed
 	Invalid int // dry run: records that can never become orders
+	// Undecided are orders without a row that could not be decided. Nothing was written of them; see ErrUndecided.
+	Undecided int
 	// Cut lists partitions in which Kafka no longer has everything since the asked-for time.
 	Cut []int32
 }
 
 // Replay reads the orders topic from a time up to where it ends now, outside of the consumer group, and lands each record
 // again: where MySQL has the order's row nothing changes. It brings back what MySQL lost in a fail-over, and may run beside
-// the workers. Records that can never become orders are in the dead-letter topic already and are only counted.
+// the workers. Records that can never become orders, whatever MySQL says, are in the dead-letter topic already and are only counted.
+// Of an order without a row that MySQL has nothing to decide by, now, nothing is written, and ErrUndecided tells of it at the end:
+// it may have been a live one before the fail-over.
 func (l *Lander) Replay(ctx context.Context, src Source, topic string, since time.Time, dryRun bool) (Replayed, error) {
 	var done Replayed
 	from, err := src.OffsetsAt(ctx, topic, since)
@@ -60,8 +66,10 @@ func (l *Lander) Replay(ctx context.Context, src Source, topic string, since tim
 
 	again := *l
 	again.deadLetters = alreadySetAside{}
-	again.cfg.StockTries = 1 // whoever asks for this wants to know
-	var mu sync.Mutex        // records of different partitions may come at the same time
+	again.cfg.StockTries = 1   // whoever asks for this wants to know
+	again.cfg.MissingWait = -1 // and can ask again
+	var open undecided
+	var mu sync.Mutex // records of different partitions may come at the same time
 	waiting := make(map[int32][]Record)
 	flush := func(part int32) error {
 		batch := waiting[part]
@@ -69,8 +77,9 @@ func (l *Lander) Replay(ctx context.Context, src Source, topic string, since tim
 		if dryRun {
 			return again.look(ctx, batch, &done)
 		}
-		t, err := again.Land(ctx, batch)
+		t, err := again.landOrLeave(ctx, batch, &open)
 		done.Tally = done.Add(t)
+		done.Undecided = len(open.why)
 		return err
 	}
 	err = src.Read(ctx, topic, from, to, func(part int32, offset int64, ts time.Time, key, value []byte) error {
@@ -91,7 +100,85 @@ func (l *Lander) Replay(ctx context.Context, src Source, topic string, since tim
 		}
 	}
 	l.log.Info("replay ended", zap.Time("since", since), zap.Bool("dry_run", dryRun), zap.Any("counts", done))
-	return done, nil
+	return done, open.err()
+}
+
+// ErrUndecided says that a replay left orders as they are, for want of something that a person can mend.
+var ErrUndecided = errors.New("could not be decided and are left as they are")
+
+// undecided are the orders that a replay leaves, and why.
+type undecided struct{ why map[string]error }
+
+// told is how many reasons are worth telling; as a rule all orders have one.
+const told = 5
+
+func (u *undecided) err() error {
+	if len(u.why) == 0 {
+		return nil
+	}
+	first := map[string]string{} // reason → an order of it
+	for _, id := range slices.Sorted(maps.Keys(u.why)) {
+		if text := u.why[id].Error(); first[text] == "" {
+			first[text] = id
+		}
+	}
+	var texts []string
+	for _, text := range slices.Sorted(maps.Keys(first)) {
+		if len(texts) == told {
+			texts = append(texts, fmt.Sprintf("and %d more reasons", len(first)-told))
+			break
+		}
+		texts = append(texts, "order "+first[text]+", for one: "+text)
+	}
+	return fmt.Errorf("%d orders without a row %w: %s: mend that, and run the replay again", len(u.why), ErrUndecided, strings.Join(texts, "; "))
+}
+
+// landOrLeave is Land for what came before: of an order that is refused for what MySQL has, or has not, and not for what the record
+// says, a row that says failed would keep it from landing once that is mended.
+func (l *Lander) landOrLeave(ctx context.Context, records []Record, open *undecided) (Tally, error) {
+	tally, refused, err := l.decide(ctx, records)
+	if err != nil {
+		return tally, err
+	}
+	why := map[string]error{}
+	for _, r := range refused {
+		if r.passing() {
+			why[r.order.ID] = r.why
+			continue
+		}
+		released, err := l.refuse(ctx, r)
+		if err != nil {
+			return tally, err
+		}
+		tally.Refused++
+		if released {
+			tally.Released++
+		}
+	}
+	if len(why) == 0 {
+		return tally, nil
+	}
+	ids := slices.Sorted(maps.Keys(why))
+	return tally, l.until(ctx, stepMySQL, tryMySQL, nil, func(ctx context.Context) error {
+		rows, err := l.store.Orders(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			row, there := rows[id]
+			switch {
+			case !there && open.why == nil:
+				open.why = map[string]error{id: why[id]}
+			case !there:
+				open.why[id] = why[id]
+			case row.Dead:
+				tally.Failed++
+			default:
+				tally.Landed++
+			}
+		}
+		return nil
+	})
 }
 
 // look counts what landing a batch would do.

@@ -1,7 +1,10 @@
 package landing
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +116,75 @@ func TestReplaySaysWhatRetentionTook(t *testing.T) {
 	got, err := e.lander().Replay(t.Context(), e.admin, e.kafka.Topics.Orders, time.Now().Add(-time.Hour), false)
 	if err != nil || got.Landed != 6 || fmt.Sprint(got.Cut) != "[0]" {
 		t.Errorf("replay %+v, %v: want 6 landed and partition 0 named as cut", got, err)
+	}
+}
+
+// TestE103ReplayOfWhatCannotBeDecided: MySQL lost rows, and the stock of their item is NULL, or the row of their activity is gone, or a column
+// does not take them. Nothing is recorded of them, for FAILED would be for good: they land once that is mended.
+func TestE103ReplayOfWhatCannotBeDecided(t *testing.T) {
+	t.Parallel()
+	e := onServers(t, 1).sale(100)
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if _, err := e.store.DB().ExecContext(t.Context(), text, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("ALTER TABLE inventory MODIFY stock BIGINT NULL")
+	other := *e
+	other.activity, other.item = testenv.ID(), testenv.ID()
+	other.sale(100)
+	mine, beside := e.orders(5, one), other.orders(2, one)
+	lost := mine[:3]
+	e.reserve(mine...)
+	other.reserve(beside...)
+	e.publish(slices.Concat(mine, beside)...)
+	w := e.worker(Config{}, nil, nil)
+	e.done(time.Minute)
+	w.Stop()
+	for _, o := range slices.Concat(lost, beside) {
+		exec("DELETE FROM orders WHERE order_id = ?", o.ID)
+	}
+	replay := func() (Replayed, error) {
+		return e.lander().Replay(t.Context(), e.admin, e.kafka.Topics.Orders, time.Now().Add(-time.Hour), false)
+	}
+	for name, c := range map[string]struct{ spoil, mend, says string }{
+		"stock of NULL": {
+			fmt.Sprintf("UPDATE inventory SET stock = NULL WHERE item_id = %d", e.item),
+			fmt.Sprintf("UPDATE inventory SET stock = 95 WHERE item_id = %d", e.item),
+			fmt.Sprintf("it is NULL (UPDATE inventory SET stock = … WHERE item_id = %d)", e.item),
+		},
+		"no activity": {
+			fmt.Sprintf("UPDATE activity SET activity_id = 7 WHERE activity_id = %d", e.activity),
+			fmt.Sprintf("UPDATE activity SET activity_id = %d WHERE activity_id = 7", e.activity),
+			fmt.Sprintf("activity_id %d: activity is not in mysql", e.activity),
+		},
+		"a column that refuses": {
+			fmt.Sprintf("ALTER TABLE orders ADD CONSTRAINT nothing CHECK (item_id <> %d OR user_id <> '%s' AND user_id <> '%s' AND user_id <> '%s')",
+				e.item, lost[0].User, lost[1].User, lost[2].User),
+			"ALTER TABLE orders DROP CONSTRAINT nothing",
+			"nothing",
+		},
+	} {
+		exec(c.spoil)
+		got, err := replay()
+		if !errors.Is(err, ErrUndecided) || !strings.Contains(err.Error(), c.says) ||
+			!slices.ContainsFunc(lost, func(o *order.Order) bool { return strings.Contains(err.Error(), o.ID) }) {
+			t.Errorf("%s: %v, want the order and %q named", name, err, c.says)
+		}
+		if got.Records != 7 || got.Undecided != 3 || got.Landed != 4 || got.Refused != 0 || got.Failed != 0 {
+			t.Errorf("%s: replay %+v, want 4 live and 3 undecided", name, got)
+		}
+		if mine, beside := e.rows(), other.rows(); mine["CONFIRMED"] != 2 || mine["FAILED"] != 0 || beside["CONFIRMED"] != 2 {
+			t.Fatalf("%s: rows %v and %v, want those that can be decided", name, mine, beside)
+		}
+		exec(c.mend)
+	}
+	if got, err := replay(); err != nil || got.Landed != 7 || got.Undecided != 0 {
+		t.Errorf("replay once it is mended: %+v, %v; want 7 live", got, err)
+	}
+	if rows := e.rows(); rows["CONFIRMED"] != 5 || len(e.letters()) != 0 {
+		t.Errorf("rows %v and %d dead letters, want 5 confirmed and none", rows, len(e.letters()))
 	}
 }
 
