@@ -34,6 +34,7 @@ import (
 const (
 	benchGateway = "BENCH_GATEWAY"
 	withKafka    = "kafka"
+	withEmbedded = "embedded kafka"
 	withoutKafka = "no publish"
 )
 
@@ -68,9 +69,10 @@ type arena struct {
 	redis   *testenv.Redis
 	led     *ledger.Ledger
 	gateway *testenv.Program
-	site    string // the chain
-	limited string // the chain behind a rate limit that is used up
-	bare    string // `respond`
+	broker  *testenv.Program // the embedded one, if it is that
+	site    string           // the chain
+	limited string           // the chain behind a rate limit that is used up
+	bare    string           // `respond`
 	admin   string
 	first   int64 // activity; the others follow it
 }
@@ -128,7 +130,7 @@ func (a *arena) start(how string) {
 	address := func() string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(a)) }
 	admin := address()
 	a.site, a.limited, a.bare = address(), address(), address()
-	topic := testenv.Topic(a, "bench-orders", 1)
+	brokers, topic := a.kafka(how)
 	file := filepath.Join(a.TempDir(), "Caddyfile")
 	text := fmt.Sprintf(`{
 	admin %s
@@ -160,10 +162,13 @@ http://%s {
 http://%s {
 	respond /refused "%s" 409
 	respond /accepted "%s" 202
+	route /reserve {
+		bench_reserve %s %d
+	}
 }
-`, admin, a.redis.Addr, strings.Join(testenv.Brokers(a), " "), topic, a.site, a.limited, a.bare,
+`, admin, a.redis.Addr, strings.Join(brokers, " "), topic, a.site, a.limited, a.bare,
 		strings.Repeat("x", len(answers()[edge.SoldOut].body[edge.Chinese])),
-		strings.Repeat("x", len(fmt.Sprintf(`{"code":202,"order_id":"%s","status":"queued","status_url":"/seckill/%d/orders/%[1]s"}`, anOrder, a.first))+1))
+		strings.Repeat("x", len(fmt.Sprintf(`{"code":202,"order_id":"%s","status":"queued","status_url":"/seckill/%d/orders/%[1]s"}`, anOrder, a.first))+1), a.redis.Addr, a.first)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		a.Fatal(err)
 	}
@@ -190,6 +195,28 @@ http://%s {
 	})
 	http.DefaultClient.CloseIdleConnections()
 	a.admin = admin
+}
+
+// kafka gives the brokers and a topic on them: those of the demo's embedded one, or the shared ones.
+func (a *arena) kafka(how string) (brokers []string, topic string) {
+	a.Helper()
+	if how != withEmbedded {
+		return testenv.Brokers(a), testenv.Topic(a, "bench-orders", 1)
+	}
+	dir := a.TempDir()
+	program := filepath.Join(dir, "broker")
+	if out, err := exec.CommandContext(a.Context(), "go", "build", "-C", "../demo", "-o", program, "./broker").CombinedOutput(); err != nil {
+		a.Fatalf("build the embedded broker: %v\n%s", err, out)
+	}
+	topic = "bench-orders"
+	var address []byte
+	a.broker = testenv.StartProgram(a, "broker", func() *exec.Cmd { return exec.Command(program, dir, topic) }, func() (err error) {
+		if address, err = os.ReadFile(filepath.Join(dir, "address")); err == nil && len(address) == 0 {
+			err = errors.New("no address yet")
+		}
+		return err
+	})
+	return []string{string(address)}, topic
 }
 
 // useUp takes the one request that the limited site allows.
@@ -261,7 +288,9 @@ func (a *arena) profile(kind string, seconds int, file string) error {
 // processes are those that a request keeps busy.
 func (a *arena) processes() []bench.Process {
 	p := []bench.Process{{Name: "gateway", PID: a.gateway.Pid()}, {Name: "redis", PID: a.redis.Pid()}, {Name: "load", PID: os.Getpid()}}
-	if pid, err := strconv.Atoi(os.Getenv("BENCH_KAFKA_PID")); err == nil {
+	if a.broker != nil {
+		p = append(p, bench.Process{Name: "kafka", PID: a.broker.Pid()})
+	} else if pid, err := strconv.Atoi(os.Getenv("BENCH_KAFKA_PID")); err == nil {
 		p = append(p, bench.Process{Name: "kafka", PID: pid})
 	}
 	return p
@@ -312,21 +341,26 @@ func BenchmarkRefusals(b *testing.B) {
 	)
 }
 
-// BenchmarkReservations is what a buyer costs who gets a unit: alone, and with the order in Kafka.
+// BenchmarkReservations is what a buyer costs who gets a unit: alone, and with the order in Kafka, the demo's embedded broker and a real one.
 func BenchmarkReservations(b *testing.B) {
 	for _, c := range []struct {
 		how, name string
 		aim       float64
 	}{
 		{withoutKafka, "reserved in Redis", 0.6},
-		{withKafka, "reserved in Redis, acknowledged by Kafka", 0.5},
+		{withEmbedded, "reserved, acknowledged by the embedded Kafka", 0.5},
+		{withKafka, "reserved, acknowledged by Apache Kafka", 0},
 	} {
 		b.Run(strings.ReplaceAll(c.how, " ", "_"), func(b *testing.B) {
 			a := newArena(b, c.how)
-			bench.Contest{Title: c.name + ", against Caddy's respond", Processes: a.processes()}.Run(b,
+			contestants := []bench.Contestant{
 				a.contestant("respond 202", 0, a.bare, "/accepted", 202, "xxx"),
 				a.contestant(c.name, c.aim, a.site, a.buy(onSale), 202, `"order_id"`),
-			)
+			}
+			if c.how == withoutKafka {
+				contestants = append(contestants, a.contestant("the reserve call behind a bare handler", 0, a.bare, "/reserve", 202, `"order_id"`))
+			}
+			bench.Contest{Title: c.name + ", against Caddy's respond", Processes: a.processes()}.Run(b, contestants...)
 			b.ReportMetric(a.perCall(), "orders/call")
 		})
 	}

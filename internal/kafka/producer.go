@@ -318,7 +318,10 @@ func (p *Producer) enqueue(ctx context.Context, topic string, m *message, tooLat
 // Partition is the partition that a key belongs to, by the same hash as Java clients and most others use by default. Every
 // message of this product goes through here.
 func Partition(key []byte, partitions int32) int32 {
-	n, err := murmur2.Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, partitions)
+	m := keyed.Get().(*sarama.ProducerMessage)
+	defer keyed.Put(m)
+	m.Key = sarama.ByteEncoder(key)
+	n, err := murmur2.Partition(m, partitions)
 	if err != nil {
 		return 0 // cannot be: encoding bytes does not fail
 	}
@@ -326,6 +329,9 @@ func Partition(key []byte, partitions int32) int32 {
 }
 
 var murmur2 = sarama.NewMurmur2Partitioner("")
+
+// keyed are messages for murmur2: it is asked twice for each order, and a message is large.
+var keyed = sync.Pool{New: func() any { return new(sarama.ProducerMessage) }}
 
 // watched is the state of a topic, which is watched from now on; nil if the producer is closed.
 func (p *Producer) watched(topic string) *topicState {
