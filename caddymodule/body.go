@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/edge"
@@ -31,6 +32,7 @@ type body struct {
 
 	raw         []byte
 	contentType string
+	coded       bool // compressed, or says so
 	parsed      bool
 	fields      payload.Fields
 	err         error
@@ -70,6 +72,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, fault
 		return nil, malformed("the body ended early")
 	}
 	b := &body{raw: raw, contentType: r.Header.Get("Content-Type")}
+	coding := r.Header.Get("Content-Encoding")
+	b.coded = len(raw) > 0 && coding != "" && !strings.EqualFold(coding, "identity")
 	b.Reset(raw)
 	r.Body = b
 	return b, fault{}
@@ -77,10 +81,28 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, fault
 
 func (b *body) parse() error {
 	if !b.parsed {
-		b.fields, b.err = payload.ParseFields(b.contentType, b.raw)
+		if b.err = b.plain(); b.err == nil {
+			b.fields, b.err = payload.ParseFields(b.contentType, b.raw)
+		}
 		b.parsed = true
 	}
 	return b.err
+}
+
+// plain refuses a body that would have to be decoded first: unpacking has no bound, and who comes next may read it differently.
+func (b *body) plain() error {
+	if b.coded {
+		return &payload.Error{Text: "the body has a Content-Encoding: send it without"}
+	}
+	return nil
+}
+
+// order reads the body as that of the contract's own purchase call.
+func (b *body) order() (payload.Order, error) {
+	if err := b.plain(); err != nil {
+		return payload.Order{}, err
+	}
+	return payload.ParseOrder(b.contentType, b.raw)
 }
 
 // text gives a field as text, "" when the body has no such field.

@@ -78,6 +78,13 @@ func TestContract(t *testing.T) {
 		"key too long":         {"POST", "/seckill/1/orders", "", []string{"X-User", "bob", "Idempotency-Key", strings.Repeat("k", 65)}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the Idempotency-Key is not at most 64 printable characters"}`, ""}},
 		"key not printable":    {"POST", "/seckill/1/orders", "", []string{"X-User", "bob", "Idempotency-Key", "schlüssel"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the Idempotency-Key is not at most 64 printable characters"}`, ""}},
 		"quantity 0":           {"POST", "/seckill/1/orders", `{"quantity":0}`, []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the quantity is not an integer from 1 to 1000000"}`, ""}},
+		"named twice":          {"POST", "/seckill/1/orders", `{"quantity":1,"quantity":2}`, []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"a field stands twice in the body"}`, ""}},
+		"coded body":           {"POST", "/seckill/1/orders", "{}", []string{"X-User", "bob", "Content-Encoding", "gzip"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the body has a Content-Encoding: send it without"}`, ""}},
+		"activity 01":          {"POST", "/seckill/01/orders", "", []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the activity id is not a positive decimal integer"}`, ""}},
+		"activity +1":          {"POST", "/seckill/+1/orders", "", []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the activity id is not a positive decimal integer"}`, ""}},
+		"activity with a NUL":  {"POST", "/seckill/1%00/orders", "", []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the activity id is not a positive decimal integer"}`, ""}},
+		"two slashes":          {"POST", "/seckill//1/orders", "", []string{"X-User", "bob"}, want{404, `{"code":404,"reason":"not_found","msg":"活动不存在"}`, ""}},
+		"two more slashes":     {"POST", "/seckill/1//orders", "", []string{"X-User", "bob"}, want{404, `{"code":404,"reason":"not_found","msg":"活动不存在"}`, ""}},
 		"broken JSON":          {"POST", "/seckill/1/orders", `{"quantity":`, []string{"X-User", "bob"}, want{400, `{"code":400,"reason":"bad_request","msg":"请求参数错误","detail":"the body is not JSON: unexpected end of JSON input"}`, ""}},
 		"body too large":       {"POST", "/seckill/1/orders", strings.Repeat(" ", 4097), []string{"X-User", "bob"}, want{413, `{"code":413,"reason":"too_large","msg":"请求体过大"}`, ""}},
 		"status":               {"GET", url, "", []string{"X-User", "bob"}, want{200, `{"order_id":"` + anOrder + `","activity_id":1,"item_id":11,"quantity":2,"status":"queued","reason":"","position":7}`, "Cache-Control: no-store"}},
@@ -262,6 +269,13 @@ func TestE82Bodies(t *testing.T) {
 		"chunked, long": {head + "Transfer-Encoding: chunked\r\n\r\n1001\r\n" + strings.Repeat(" ", 0x1001) + "\r\n0\r\n\r\n", "413"},
 		"chunked, bad":  {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
 		"length of GiB": {head + "Content-Length: 1073741824\r\n\r\n", "413"},
+		"waits, long":   {head + "Content-Length: 4097\r\nExpect: 100-continue\r\n\r\n", "413"}, // and is told before it sends any
+		"expects more":  {head + "Content-Length: 2\r\nExpect: 200-maybe\r\n\r\n{}", "417"},
+		"packed twice":  {head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
+		"no host":       {"POST /seckill/1/orders HTTP/1.1\r\nX-User: bob\r\nContent-Length: 0\r\n\r\n", "400"},
+		"NUL in user":   {"POST /seckill/1/orders HTTP/1.1\r\nHost: " + addr + "\r\nX-User: b\x00b\r\nContent-Length: 0\r\n\r\n", "400"},
+		"long path":     {"POST /seckill/" + strings.Repeat("1", 8000) + "/orders HTTP/1.1\r\nHost: " + addr + "\r\nX-User: bob\r\nContent-Length: 0\r\n\r\n", "400"},
+		"HTTP/1.0":      {"POST /seckill/2/orders HTTP/1.0\r\nHost: " + addr + "\r\nX-User: bob\r\nContent-Length: 2\r\n\r\n{}", "409"},
 	} {
 		if line := raw(c.request); !strings.Contains(line, " "+c.want+" ") {
 			t.Errorf("%s: got %q, want %s", name, line, c.want)
@@ -344,6 +358,17 @@ func TestE81EarlyData(t *testing.T) {
 			orders, windows := f.calls()
 			if !complete && len(orders)+len(windows) > 0 {
 				t.Errorf("%s: early data had effects: %+v %q", path, orders, windows)
+			}
+		}
+		for _, told := range []string{"1", "0", ""} { // by a proxy in front; the header has no value but yes
+			r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+path, strings.NewReader("{}"))
+			r.Header.Set("X-User", "bob")
+			r.Header.Set("Early-Data", told)
+			if w := serve(t, r); w.Code != http.StatusTooEarly {
+				t.Errorf("%s with Early-Data %q: got %d %s", path, told, w.Code, w.Body)
+			}
+			if orders, windows := f.calls(); len(orders)+len(windows) > 0 {
+				t.Errorf("%s: early data that a proxy passed on had effects: %+v %q", path, orders, windows)
 			}
 		}
 	}

@@ -290,5 +290,12 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isEarly says whether the request came as TLS early data, which anyone who recorded it can send again.
-func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
+// isEarly says whether the request came as TLS early data, which anyone who recorded it can send again: to this server, or to one in
+// front of it that says so by an Early-Data header, which has no value but yes (RFC 8470).
+func isEarly(r *http.Request) bool {
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		return true
+	}
+	_, told := r.Header["Early-Data"]
+	return told
+}

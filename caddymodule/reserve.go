@@ -204,7 +204,7 @@ func (h *Reserve) request(w http.ResponseWriter, r *http.Request, activity int64
 // details reads quantity and extra.
 func (h *Reserve) details(r *http.Request, b *body, req *edge.Request) error {
 	if h.Activity == nil && h.Quantity == nil && h.Extra == nil {
-		o, err := payload.ParseOrder(b.contentType, b.raw)
+		o, err := b.order()
 		req.Quantity, req.Extra = o.Quantity, o.Extra
 		return err
 	}

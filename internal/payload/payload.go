@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seckillgate/seckillgate/internal/order"
 )
@@ -34,6 +35,9 @@ func (e *Error) Is(target error) bool { return target == ErrMalformed }
 
 // notJSON says where a document breaks off, or which field has the wrong type.
 func notJSON(err error) error {
+	if ours := new(Error); errors.As(err, &ours) {
+		return ours
+	}
 	if typed := new(json.UnmarshalTypeError); errors.As(err, &typed) && typed.Field != "" {
 		return malformed("field %s is not an integer", typed.Field)
 	}
@@ -43,6 +47,9 @@ func notJSON(err error) error {
 func badExtra() error {
 	return malformed("extra is not one JSON value of at most %d bytes", order.MaxExtraBytes)
 }
+
+// twice: which of two fields of one name counts is read differently by everybody, and the shop may read the same body.
+func twice() error { return malformed("a field stands twice in the body") }
 
 func badQuantity() error {
 	return malformed("the quantity is not an integer from 1 to %d", order.MaxQuantity)
@@ -67,23 +74,41 @@ func ParseOrder(contentType string, raw []byte) (Order, error) {
 		return parseOrderForm(raw)
 	}
 	var doc struct {
-		Quantity *int64          `json:"quantity"`
-		Extra    json.RawMessage `json:"extra"`
+		Quantity once[*int64]          `json:"quantity"`
+		Extra    once[json.RawMessage] `json:"extra"`
 	}
 	if raw[0] != '{' {
 		return o, malformed("the body is no JSON object")
+	}
+	if !utf8.Valid(raw) {
+		return o, notUTF8()
 	}
 	// Into *int64, encoding/json takes integers only: neither 1.0 nor "1" nor 1e0.
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return o, notJSON(err)
 	}
-	if doc.Quantity != nil {
-		o.Quantity = *doc.Quantity
+	if n := doc.Quantity.value; n != nil {
+		o.Quantity = *n
 	}
-	if len(doc.Extra) > 0 && !bytes.Equal(doc.Extra, []byte("null")) {
-		o.Extra = doc.Extra
+	if extra := doc.Extra.value; len(extra) > 0 && !bytes.Equal(extra, []byte("null")) {
+		o.Extra = extra
 	}
 	return checked(o)
+}
+
+// once is a field that may stand once only, in whatever case: encoding/json takes both cases, and the last of two.
+type once[T any] struct {
+	value T
+	seen  bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *once[T]) UnmarshalJSON(raw []byte) error {
+	if f.seen {
+		return twice()
+	}
+	f.seen = true
+	return json.Unmarshal(raw, &f.value)
 }
 
 func parseOrderForm(raw []byte) (Order, error) {
@@ -91,6 +116,9 @@ func parseOrderForm(raw []byte) (Order, error) {
 	form, err := url.ParseQuery(string(raw))
 	if err != nil {
 		return o, notForm()
+	}
+	if len(form["quantity"]) > 1 || len(form["extra"]) > 1 {
+		return o, twice()
 	}
 	if form.Has("quantity") {
 		if o.Quantity, err = Quantity(form.Get("quantity")); err != nil {
@@ -103,7 +131,11 @@ func parseOrderForm(raw []byte) (Order, error) {
 	return checked(o)
 }
 
-func notForm() error { return malformed("the body is not a form: an escape in it is broken") }
+func notForm() error {
+	return malformed("the body is not a form: an escape in it is broken, or a semicolon is not escaped")
+}
+
+func notUTF8() error { return malformed("the body is not UTF-8") }
 
 func checked(o Order) (Order, error) {
 	if o.Quantity < 1 || o.Quantity > order.MaxQuantity {
@@ -123,7 +155,8 @@ type Fields struct {
 	form url.Values // form
 }
 
-// ParseFields reads a JSON object or array, or a form where the content type says so. An empty body has no fields.
+// ParseFields reads a JSON object or array, or a form where the content type says so. An empty body has no fields. An object with two
+// fields of one name is refused, also where the two differ in case.
 func ParseFields(contentType string, raw []byte) (Fields, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -136,23 +169,68 @@ func ParseFields(contentType string, raw []byte) (Fields, error) {
 		}
 		return Fields{form: form}, nil
 	}
-	var doc any
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // an id above 2^53 must not pass through a float
-	if err := dec.Decode(&doc); err != nil {
+	if !utf8.Valid(raw) {
+		return Fields{}, notUTF8() // what is not would become U+FFFD, and two users one
+	}
+	if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil { // it bounds the nesting too
 		return Fields{}, notJSON(err)
 	}
-	if dec.More() {
-		return Fields{}, malformed("the body is more than one JSON value")
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // an id above 2^53 must not pass through a float
+	doc, err := decode(dec)
+	if err != nil {
+		return Fields{}, notJSON(err)
 	}
 	return Fields{doc: doc}, nil
+}
+
+// decode reads one value of a document that is JSON, as Unmarshal does, but for names that stand twice.
+func decode(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('{'):
+		object, seen := map[string]any{}, map[string]bool{}
+		for dec.More() {
+			name, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			key := fmt.Sprint(name)
+			folded := strings.ToLower(strings.ToUpper(key)) // as shops in Go and .NET read it
+			if seen[folded] {
+				return nil, twice()
+			}
+			seen[folded] = true
+			if object[key], err = decode(dec); err != nil {
+				return nil, err
+			}
+		}
+		_, err = dec.Token()
+		return object, err
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			v, err := decode(dec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err = dec.Token()
+		return list, err
+	default:
+		return token, nil
+	}
 }
 
 // Text gives the string or number at path, and "" where there is none. A path is a chain of object keys and array indexes
 // joined by dots (`order.items.0.sku`); in a form it is the name of a field. A value of another type is an error.
 func (f Fields) Text(path string) (string, error) {
 	if f.form != nil {
-		return f.form.Get(path), nil
+		return f.formField(path)
 	}
 	switch v := walk(f.doc, path).(type) {
 	case nil:
@@ -170,9 +248,9 @@ func (f Fields) Text(path string) (string, error) {
 func (f Fields) JSON(path string) (json.RawMessage, error) {
 	var v any
 	if f.form != nil {
-		text := f.form.Get(path)
-		if text == "" {
-			return nil, nil
+		text, err := f.formField(path)
+		if err != nil || text == "" {
+			return nil, err
 		}
 		v = text
 		if json.Valid([]byte(text)) {
@@ -192,6 +270,13 @@ func (f Fields) JSON(path string) (json.RawMessage, error) {
 		return nil, badExtra()
 	}
 	return raw, nil
+}
+
+func (f Fields) formField(name string) (string, error) {
+	if len(f.form[name]) > 1 {
+		return "", twice()
+	}
+	return f.form.Get(name), nil
 }
 
 func walk(v any, path string) any {

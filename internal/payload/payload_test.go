@@ -46,6 +46,18 @@ func TestParseOrder(t *testing.T) {
 		"above the bound":       {body: `{"quantity":1000001}`, bad: true},
 		"extra too large":       {body: `{"extra":"` + strings.Repeat("x", 1100) + `"}`, bad: true},
 		"extra is not UTF-8":    {body: "{\"extra\":\"\xff\"}", bad: true},
+		"named twice":           {body: `{"quantity":1,"quantity":1}`, bad: true},
+		"in two cases":          {body: `{"quantity":1,"Quantity":2}`, bad: true},
+		"twice, once null":      {body: `{"quantity":null,"quantity":2}`, bad: true},
+		"extra twice":           {body: `{"extra":1,"extra":{"a":1}}`, bad: true},
+		"not UTF-8 anywhere":    {body: "{\"\xff\":1}", bad: true},
+		"a byte order mark":     {body: "\ufeff{}", bad: true},
+		"minus zero":            {body: `{"quantity":-0}`, bad: true},
+		"not exact as a float":  {body: `{"quantity":9007199254740993}`, bad: true},
+		"nested too deep":       {body: `{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, bad: true},
+		"form, twice":           {contentType: form, body: "quantity=1&quantity=1", bad: true},
+		"form, extra twice":     {contentType: form, body: "extra=1&extra=2", bad: true},
+		"form, semicolon":       {contentType: form, body: "quantity=1;quantity=2", bad: true},
 		"form without type":     {body: "quantity=2", bad: true},
 		"form, bad number":      {contentType: form, body: "quantity=two", bad: true},
 		"form, empty number":    {contentType: form, body: "quantity=", bad: true},
@@ -113,13 +125,26 @@ func TestFields(t *testing.T) {
 		t.Errorf("form text: got %s", got)
 	}
 
+	if f, err = ParseFields(form, []byte("list=1&list=2&num=1&num=100")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.Text("num"); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a form's field that stands twice: got %q, %v", got, err)
+	}
+	if got, err := f.JSON("num"); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a form's field that stands twice: got %q, %v", got, err)
+	}
+
 	if f, err = ParseFields("", nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := f.Text("x"); got != "" || err != nil {
 		t.Errorf("no body: got %q, %v", got, err)
 	}
-	for _, bad := range []string{"{", "{} []", "plain"} {
+	for _, bad := range []string{
+		"{", "{} []", "plain", "{}x", `{"num":100,"num":1}`, `{"num":1,"NUM":100}`, `{"skuId":1,"\u017fkuId":2}`, `{"a":[{"b":{"c":1,"c":1}}]}`, `{"a":1,"\u0061":1}`, "{\"user\":\"\xff\"}", "\ufeff{}",
+		strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000),
+	} {
 		if _, err := ParseFields("application/json", []byte(bad)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: got %v, want ErrMalformed", bad, err)
 		}
