@@ -120,7 +120,7 @@ func TestContest(t *testing.T) {
 	}
 	var out bytes.Buffer
 	Print(&out)
-	for _, want := range []string{"a race", "yardstick", "half as fast", " 0.50 ", " 0.6"} {
+	for _, want := range []string{"Commit ", "a race", "yardstick", "half as fast", " 0.50 ", " 0.6"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

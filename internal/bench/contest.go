@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 // Contestant is something that has a speed.
@@ -146,8 +148,11 @@ type row struct {
 // tables of the contests that were run, for Print.
 var tables []table
 
-// Print writes the tables of all contests so far.
+// Print writes the tables of all contests so far, and what they are of.
 func Print(w io.Writer) {
+	if len(tables) > 0 {
+		fmt.Fprintf(w, "\n%s\n", testenv.Origin(testenv.Checkout("."), time.Now()))
+	}
 	for _, t := range tables {
 		fmt.Fprintf(w, "\n%s\n\n  %-42s %10s %6s   %-13s %5s ", t.title, "", "per second", "ratio", "middle half", "aim")
 		for _, p := range t.processes {

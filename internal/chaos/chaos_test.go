@@ -581,8 +581,8 @@ func (r *run) conclude(c *set) {
 	if r.Failed() {
 		verdict = "RED"
 	}
-	head := fmt.Sprintf("Seed %d on set-up `%s`: **%s**. %g minutes, %d faults, %d requests by %d buyers; %d samples during the sale, %d of them with the edge selling.",
-		c.seed, c.setup, verdict, c.minutes, len(r.done), len(r.book.Records()), c.buyers, r.samples, r.selling)
+	head := fmt.Sprintf("Seed %d on set-up `%s`: **%s**. %g minutes, %d faults, %d requests by %d buyers; %d samples during the sale, %d of them with the edge selling. %s",
+		c.seed, c.setup, verdict, c.minutes, len(r.done), len(r.book.Records()), c.buyers, r.samples, r.selling, Origin(c.bin))
 	text := head + "\n\n" + Table(r.done)
 	fmt.Printf("\n%s\n", text)
 	file, err := os.Create(filepath.Join(r.logs, "told.jsonl"))

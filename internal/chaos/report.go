@@ -3,10 +3,18 @@ package chaos
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
+
+// Origin is the line of a report that says which programs ran, and when.
+func Origin(bin string) string {
+	return testenv.Origin(testenv.Built(filepath.Join(bin, "seckill-worker")), time.Now())
+}
 
 // Done is a fault that has been.
 type Done struct {

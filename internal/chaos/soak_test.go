@@ -89,8 +89,8 @@ func TestSoak(t *testing.T) {
 	if t.Failed() {
 		verdict = "RED"
 	}
-	text := fmt.Sprintf("**%s**: %s, %d sales of %s one after the other, %d requests to buy, %d orders, %d answers to buyers who asked after theirs; %d requests were refused for the moment or unanswered. "+
-		"Level and growth in the last %s, and the growth that is allowed:\n\n%s", verdict, length, sales, s.sale, all.requests, all.orders, all.asked, all.again,
+	text := fmt.Sprintf("**%s**: %s, %d sales of %s one after the other, %d requests to buy, %d orders, %d answers to buyers who asked after theirs; %d requests were refused for the moment or unanswered. %s "+
+		"Level and growth in the last %s, and the growth that is allowed:\n\n%s", verdict, length, sales, s.sale, all.requests, all.orders, all.asked, all.again, Origin(c.bin),
 		(length - length/warm).Round(time.Second), Trends(s.series, s.sale))
 	fmt.Printf("\n%s\n", text)
 	s.publish(text)
