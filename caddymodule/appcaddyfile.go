@@ -120,6 +120,9 @@ func (r *Redis) unmarshal(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
+	if len(r.Addresses) == 0 && r.Sentinel != "" {
+		return d.Errf("redis needs the sentinels' addresses: write `redis sentinel %s <host>:<port> …`", r.Sentinel)
+	}
 	if len(r.Addresses) == 0 {
 		return d.Err("redis needs an address: write `redis <host>:<port>`")
 	}

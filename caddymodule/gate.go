@@ -10,6 +10,7 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/edge"
 	"github.com/seckillgate/seckillgate/internal/gate"
+	"github.com/seckillgate/seckillgate/internal/payload"
 )
 
 // Gate refuses, from memory, what cannot be sold now: activities that are unknown, not started, sold out, paused or ended.
@@ -62,7 +63,7 @@ func provisionSale(ctx caddy.Context, app *App, prefix *string, activity *Value,
 	if activity == nil {
 		return nil
 	}
-	return activity.provision("activity", ctx.Logger())
+	return activity.provisionNumber("activity", payload.Activity, ctx.Logger())
 }
 
 // purchase finds out whether a request is a purchase, and of which activity. Where the activity has no source of its own

@@ -34,6 +34,15 @@ func parseHandler[T any, P handlerOf[T]](h httpcaddyfile.Helper) (caddyhttp.Midd
 type options struct {
 	d    *caddyfile.Dispenser
 	seen map[string]int
+	name string // of the option being read
+}
+
+// errf is an error about the option being read.
+func (o *options) errf(format string, a ...any) error {
+	if o.name != "" {
+		format, a = "%s: "+format, append([]any{o.name}, a...)
+	}
+	return o.d.Errf(format, a...)
 }
 
 // each calls fn for every subdirective of the block that follows. fn reports whether it knows the name; what it leaves
@@ -65,7 +74,7 @@ func (o *options) once(name string) error {
 	if line, ok := o.seen[name]; ok {
 		return o.d.Errf("%s is given twice, first in line %d", name, line)
 	}
-	o.seen[name] = o.d.Line()
+	o.seen[name], o.name = o.d.Line(), name
 	return nil
 }
 
@@ -82,7 +91,7 @@ func (o *options) text(into *string) error {
 		return o.d.ArgErr()
 	}
 	if o.d.Val() == "" {
-		return o.d.Errf("the value is empty")
+		return o.errf("the value is empty")
 	}
 	*into = o.d.Val()
 	return nil
@@ -103,10 +112,10 @@ func (o *options) duration(into *caddy.Duration) error {
 	}
 	v, err := caddy.ParseDuration(s)
 	if err != nil {
-		return o.d.Errf("%q is not a duration such as 500ms, 5s or 1m", s)
+		return o.errf("%q is not a duration such as 500ms, 5s or 1m", s)
 	}
 	if v < time.Millisecond {
-		return o.d.Errf("duration %s is too short: want at least 1ms", s)
+		return o.errf("%s is too short: want at least 1ms", s)
 	}
 	*into = caddy.Duration(v)
 	return nil
@@ -119,7 +128,7 @@ func (o *options) count(into *int) error {
 	}
 	v, err := strconv.Atoi(s)
 	if err != nil || v <= 0 {
-		return o.d.Errf("%q is not a positive number", s)
+		return o.errf("%q is not a positive number", s)
 	}
 	*into = v
 	return nil
@@ -133,7 +142,7 @@ func (o *options) orNone(into *int) error {
 	}
 	v, err := strconv.Atoi(s)
 	if err != nil || v < 0 {
-		return o.d.Errf("%q is not a number from 0 on", s)
+		return o.errf("%q is not a number from 0 on", s)
 	}
 	*into = v
 	return nil
@@ -146,7 +155,7 @@ func (o *options) size(into *int64) error {
 	}
 	v, err := humanize.ParseBytes(s)
 	if err != nil || v == 0 || v > maxMaxBody {
-		return o.d.Errf("%q is not a size of at most %s, such as 4KiB", s, humanize.IBytes(maxMaxBody))
+		return o.errf("%q is not a size of at most %s, such as 4KiB", s, humanize.IBytes(maxMaxBody))
 	}
 	*into = int64(v)
 	return nil
@@ -194,7 +203,7 @@ func (o *options) number(into *int64) error {
 	}
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || v <= 0 {
-		return o.d.Errf("%q is not a positive number", s)
+		return o.errf("%q is not a positive number", s)
 	}
 	*into = v
 	return nil

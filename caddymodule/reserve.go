@@ -81,7 +81,7 @@ func (h *Reserve) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if h.Quantity != nil {
-		if err := h.Quantity.provision("quantity", ctx.Logger()); err != nil {
+		if err := h.Quantity.provisionNumber("quantity", payload.Quantity, ctx.Logger()); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (h *Reserve) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("user_window %s is too short: use at least 1ms", time.Duration(h.UserWindow))
 	}
 	if name := uselessAfter(ctx); name != "" {
-		return fmt.Errorf("%s stands behind seckill_reserve and would never see a purchase: put it in front", name)
+		return fmt.Errorf("%s stands behind seckill_reserve and would never see a purchase: put it in front; where a site has two chains, leave one out", name)
 	}
 	return nil
 }

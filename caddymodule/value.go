@@ -44,6 +44,20 @@ func (v *Value) provision(what string, log *zap.Logger) error {
 	return nil
 }
 
+// provisionNumber is provision for what has to be a number in the end: a constant is looked at now.
+func (v *Value) provisionNumber(what string, read func(string) (int64, error), log *zap.Logger) error {
+	if err := v.provision(what, log); err != nil {
+		return err
+	}
+	if v.Field != "" || !v.text.constant() {
+		return nil
+	}
+	if _, err := read(v.Value); err != nil {
+		return fmt.Errorf("%s %q: %s: give one, or a placeholder, or `field <path>`", what, v.Value, detail(err))
+	}
+	return nil
+}
+
 // equal says whether two values always give the same text.
 func (v *Value) equal(w *Value) bool {
 	if v == nil || w == nil {
@@ -77,10 +91,13 @@ func compile(text string, log *zap.Logger) (template, error) {
 	var t template
 	for rest := text; rest != ""; {
 		before, after, found := strings.Cut(rest, "{")
-		name, tail, closed := strings.Cut(after, "}")
-		if !found || !closed {
+		if !found {
 			t = append(t, part{text: rest})
 			break
+		}
+		name, tail, closed := strings.Cut(after, "}")
+		if !closed {
+			return nil, fmt.Errorf("%q has a brace that is not closed: write {%s}", text, name)
 		}
 		if before != "" {
 			t = append(t, part{text: before})

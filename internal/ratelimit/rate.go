@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("rate %q: want a number per time, such as 10000/s, 5/m or 20/10s", s)
 	}
 	n, err := strconv.ParseInt(limit, 10, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return Rate{}, fmt.Errorf("rate %q: want 1 to %d", s, maxBurst)
+	}
 	if err != nil || limit[0] == '+' {
 		return Rate{}, fmt.Errorf("rate %q: %q is not a whole number", s, limit)
 	}
