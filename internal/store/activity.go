@@ -37,6 +37,12 @@ func (s *Store) Activity(ctx context.Context, id int64) (ledger.Activity, error)
 	return oneActivity(ctx, s, &s.sql, id, "")
 }
 
+// ActivityNow gives one row under its lock, or ErrNoActivity. The binlog shows a transaction before a plain read sees it; the lock is had
+// only once it can be seen. It waits for LockWait at most: IsContention says that somebody holds the row.
+func (s *Store) ActivityNow(ctx context.Context, id int64) (ledger.Activity, error) {
+	return oneActivity(ctx, s, &s.sql, id, " FOR UPDATE")
+}
+
 func oneActivity(ctx context.Context, x rowReader, t *texts, id int64, suffix string) (a ledger.Activity, err error) {
 	found := false
 	err = x.query(ctx, func(r *sql.Rows) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,7 @@ type Ledger interface {
 // Store is what following needs of MySQL, for rows in doubt.
 type Store interface {
 	LockInventory(ctx context.Context, item int64, maxHold time.Duration) (*store.Locked, error)
+	ActivityNow(ctx context.Context, id int64) (ledger.Activity, error)
 	Activity(ctx context.Context, id int64) (ledger.Activity, error)
 	OrdersWithActivity(ctx context.Context, ids []string) (map[string]store.ActivityOrder, error)
 }
@@ -56,7 +58,10 @@ type Applier struct {
 	Directory Directory
 	Metrics   Metrics
 	Tracker   *Tracker
-	Log       *zap.Logger
+	// Turn is had by whoever writes rows of the activity table to Redis, from before he reads them until they are written: what was read
+	// earlier is never written later.
+	Turn sync.Locker
+	Log  *zap.Logger
 	// Blocked is told why a transaction cannot be applied yet, and nil once it has been.
 	Blocked func(err error)
 }
@@ -114,7 +119,7 @@ func (a *Applier) apply(ctx context.Context, t *binlog.Transaction) error {
 		return err
 	}
 	for _, act := range t.Activities {
-		if err := a.activity(ctx, act); err != nil {
+		if err := a.activity(ctx, act.ID, act); err != nil {
 			return err
 		}
 	}
@@ -179,7 +184,19 @@ func versionOf(s binlog.Stock) (version, stock int64) {
 	return s.Version, s.Stock
 }
 
-func (a *Applier) activity(ctx context.Context, act ledger.Activity) error {
+// activity brings a row of the activity table that the log says has changed, as it is by now: what is applied again, after the stream went
+// back, must not open for a moment what has been paused since. told is what the log says of it, if anything.
+func (a *Applier) activity(ctx context.Context, id int64, told ledger.Activity) error {
+	a.Turn.Lock()
+	defer a.Turn.Unlock()
+	act, err := a.row(ctx, id, told)
+	if errors.Is(err, store.ErrNoActivity) {
+		a.Directory.Look() // it is gone by now
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read activity %d, which the binlog shows: %w", id, err)
+	}
 	known, err := a.Ledger.SetActivity(ctx, act)
 	if err != nil && !known {
 		return err
@@ -190,6 +207,26 @@ func (a *Applier) activity(ctx context.Context, act ledger.Activity) error {
 	a.Directory.Changed(act)
 	return nil
 }
+
+// row reads a changed row. Where somebody holds it, the commit itself (semi-sync may have it wait) or a later transaction, it is known only
+// what it may be: of the log's state and that of a plain read the stricter one counts until the table is read again.
+func (a *Applier) row(ctx context.Context, id int64, told ledger.Activity) (ledger.Activity, error) {
+	act, err := a.Store.ActivityNow(ctx, id)
+	if !store.IsContention(err) {
+		return act, err
+	}
+	a.Directory.Look()
+	act, err = a.Store.Activity(ctx, id)
+	switch {
+	case told.ID == 0, err != nil && !errors.Is(err, store.ErrNoActivity):
+		return act, err
+	case err == nil && strictness[act.State] > strictness[told.State]:
+		told.State = act.State
+	}
+	return told, nil
+}
+
+var strictness = map[ledger.State]int{ledger.Open: 0, ledger.Paused: 1, ledger.Closed: 2}
 
 // ordered says that one of the orders is of an item.
 func ordered(orders map[int64][]ledger.Outcome, item int64) bool {
@@ -261,14 +298,7 @@ func (a *Applier) resolve(ctx context.Context, t *binlog.Transaction, stocks map
 		}
 	}
 	for _, id := range t.DoubtActivities {
-		act, err := a.Store.Activity(ctx, id)
-		if errors.Is(err, store.ErrNoActivity) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read activity %d, which the binlog left in doubt: %w", id, err)
-		}
-		if err := a.activity(ctx, act); err != nil {
+		if err := a.activity(ctx, id, ledger.Activity{}); err != nil {
 			return err
 		}
 	}

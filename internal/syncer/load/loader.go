@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,6 +37,9 @@ type Loader struct {
 	// tried again: only the ledger knew of them, and Redis may have lost it. 0: no further.
 	Back time.Duration
 	Log  *zap.Logger
+	// Turn is had from before a row of the activity table is read until it is written to Redis. nil where nothing else in this process
+	// does that.
+	Turn sync.Locker
 	// Pin holds the binlog's place before a load begins; what it gives is called with the outcome. nil where no stream
 	// runs in this process.
 	Pin func() (done func(loaded bool))
@@ -315,11 +319,20 @@ func (p *prepared) open(ctx context.Context, version, stock int64, state ledger.
 	return nil
 }
 
-// checkState brings a change of the activity's row that came between the look at it and the opening.
+// checkState brings a change of the activity's row that came between the look at it and the opening. A syncer in another process may bring
+// a later one meanwhile, which the write here would undo: so the row is looked at once more behind it.
 func (p *prepared) checkState(ctx context.Context) {
-	now, err := p.l.Store.Activity(ctx, p.activity.ID)
-	if err == nil {
-		_, err = p.l.Ledger.SetActivity(ctx, now)
+	if p.l.Turn != nil {
+		p.l.Turn.Lock()
+		defer p.l.Turn.Unlock()
+	}
+	var was ledger.Activity
+	now, err := p.l.Store.ActivityNow(ctx, p.activity.ID)
+	for err == nil && now != was {
+		was = now
+		if _, err = p.l.Ledger.SetActivity(ctx, now); err == nil {
+			now, err = p.l.Store.ActivityNow(ctx, p.activity.ID)
+		}
 	}
 	if err != nil {
 		p.l.Log.Warn("an activity was loaded, but not checked for a change of its row meanwhile",

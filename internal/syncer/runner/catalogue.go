@@ -24,10 +24,7 @@ func (t *term) table(ctx context.Context) {
 	defer tick.Stop()
 	var again <-chan time.Time
 	for {
-		err := t.readTable(ctx)
-		if err == nil {
-			err = t.publish(ctx)
-		}
+		err := t.bring(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -47,6 +44,17 @@ func (t *term) table(ctx context.Context) {
 	}
 }
 
+// bring reads the table and publishes it.
+func (t *term) bring(ctx context.Context) error {
+	t.turn.Lock()
+	defer t.turn.Unlock()
+	if err := t.readTable(ctx); err != nil {
+		return err
+	}
+	return t.publish(ctx)
+}
+
+// readTable has to have the turn.
 func (t *term) readTable(ctx context.Context) error {
 	rows, err := t.parts.Store.Activities(ctx)
 	if err != nil {
@@ -57,7 +65,7 @@ func (t *term) readTable(ctx context.Context) error {
 	return nil
 }
 
-// publish writes what differs to Redis, and retires what is over.
+// publish writes what differs to Redis, and retires what is over. It has to have the turn since the table was read.
 func (t *term) publish(ctx context.Context) error {
 	have, err := t.parts.Ledger.Catalogue(ctx)
 	missing := errors.Is(err, ledger.ErrNoCatalogue)
@@ -102,6 +110,10 @@ func (t *term) publish(ctx context.Context) error {
 		over = append(over, a)
 	}
 	t.dir.LeaveOpen(open)
+	// The catalogue, which is written first, tells nothing of the keys. Should anything from here on fail, though only for a reply that is
+	// lost, the next pass tells Redis everything once more.
+	primed := t.primed
+	t.primed = false
 	if missing || have.Timings != want.Timings || !maps.Equal(have.Activities, want.Activities) {
 		if err := t.parts.Ledger.PutCatalogue(ctx, want); err != nil {
 			return err
@@ -110,7 +122,7 @@ func (t *term) publish(ctx context.Context) error {
 	var refused []error
 	for id, a := range want.Activities {
 		// At first all of them: their keys also hold the retention, which this syncer's configuration may have changed.
-		if t.primed && have.Activities[id] == a {
+		if primed && have.Activities[id] == a {
 			continue
 		}
 		known, err := t.parts.Ledger.SetActivity(ctx, a)

@@ -287,6 +287,8 @@ func (t *term) mend(ctx context.Context, a ledger.Activity, look ledger.Snapshot
 	if !t.loads.lasting(a.ID, have, a) {
 		return nil
 	}
+	t.turn.Lock()
+	defer t.turn.Unlock()
 	row, err := t.parts.Store.Activity(ctx, a.ID)
 	if errors.Is(err, store.ErrNoActivity) {
 		kick(t.dir.look)

@@ -20,6 +20,7 @@ import (
 type term struct {
 	*Syncer
 	lose    context.CancelCauseFunc
+	turn    sync.Mutex // see follow.Applier
 	dir     *directory
 	tracker *follow.Tracker
 	applier *follow.Applier
@@ -48,13 +49,7 @@ func (t *term) run(ctx context.Context) {
 	}) {
 		return
 	}
-	t.tracker = follow.NewTracker(from)
-	t.applier = &follow.Applier{
-		Ledger: t.parts.Ledger, Store: t.parts.Store, Directory: t.dir, Metrics: t.metrics, Tracker: t.tracker, Log: t.log,
-		Blocked: func(err error) { t.health.Set(healthApply, err) },
-	}
-	t.loader.Pin = func() func(bool) { return t.tracker.Pin().Done }
-	t.loads.init()
+	t.begin(from)
 	t.health.Set(healthApply, nil)
 	t.health.Set(healthCompare, nil)
 	var wg sync.WaitGroup
@@ -66,6 +61,19 @@ func (t *term) run(ctx context.Context) {
 	wg.Go(func() { t.report(ctx) })
 	wg.Wait()
 	t.loads.wait()
+}
+
+// begin makes what works from a position on.
+func (t *term) begin(from binlog.Position) {
+	t.tracker = follow.NewTracker(from)
+	t.applier = &follow.Applier{
+		Ledger: t.parts.Ledger, Store: t.parts.Store, Directory: t.dir, Metrics: t.metrics, Tracker: t.tracker,
+		Turn: &t.turn, Log: t.log,
+		Blocked: func(err error) { t.health.Set(healthApply, err) },
+	}
+	t.loader.Turn = &t.turn
+	t.loader.Pin = func() func(bool) { return t.tracker.Pin().Done }
+	t.loads.init()
 }
 
 // try repeats a step that needs a server until it succeeds; false when ctx ended.
@@ -190,6 +198,8 @@ func (t *term) loadAgain(ctx context.Context, why error) error {
 		return err
 	}
 	t.tracker.Reset(p)
+	t.turn.Lock()
+	defer t.turn.Unlock()
 	return t.readTable(ctx) // what happened to it before the position is in no event that will come
 }
 
