@@ -107,8 +107,7 @@ func (s *Store) CreateActivity(ctx context.Context, a ledger.Activity, initialSt
 
 func (x *session) createActivity(ctx context.Context, a ledger.Activity, initialStock *int64) error {
 	t := x.s.cfg.Tables
-	_, err := x.exec(ctx, "INSERT INTO "+x.s.sql.activity+
-		" (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	_, err := x.exec(ctx, x.s.sql.newActivity+"(?, ?, ?, ?, ?, ?, ?)",
 		a.ID, a.Item, a.Title, a.StartsAtMs, a.EndsAtMs, a.MaxPerUser, string(a.State))
 	if number(err) == errDuplicate {
 		return ErrActivityExists
@@ -128,8 +127,7 @@ func (x *session) createActivity(ctx context.Context, a ledger.Activity, initial
 	case found && initialStock != nil && stock != *initialStock:
 		return fmt.Errorf("%w: item %d has a stock of %d already, not %d: leave the initial stock out, or change the stock by SQL first", ErrInvalid, a.Item, stock, *initialStock)
 	case !found:
-		_, err := x.exec(ctx, fmt.Sprintf("INSERT INTO %s (%s, %s, %s) VALUES (?, ?, %s)",
-			x.s.sql.inventory, quote(t.Item), quote(t.Stock), quote(t.Version), micros), a.Item, *initialStock)
+		_, err := x.exec(ctx, x.s.sql.newStock+"(?, ?, "+micros+")", a.Item, *initialStock)
 		return err
 	}
 	return nil

@@ -63,6 +63,11 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	switch err := s.judge(f, newest); {
 	case err != nil:
 		all.add(Unsafe, "schema", "%v", err)
+		if f.hidden || f.version > 0 { // a table that this user has no right to looks like one that is missing
+			var more findings
+			s.checkPrivileges(ctx, &more)
+			all = append(all, slices.DeleteFunc(more, func(f Finding) bool { return f.Name == "schema" })...)
+		}
 		return all, nil
 	case f.version < newest:
 		all.add(Unsafe, "schema", "the schema has version %d and this build needs %d: run seckill-worker migrate", f.version, newest)
@@ -161,11 +166,12 @@ func (s *Store) checkTriggers(ctx context.Context, f found, all *findings) error
 	works, err := s.tryTriggers(ctx)
 	switch {
 	case number(err) == errDefiner:
-		all.add(Unsafe, "trigger_definer", "%v", s.triggerTrouble(err))
+		all.add(Unsafe, "trigger_definer", "%v", s.triggerTrouble(ctx, err))
 		return nil
-	case err != nil:
+	case err != nil && !denied(err):
 		return err
 	}
+	untried := denied(err)
 	hidden := false // MySQL shows the triggers of a table only to users who may make some there
 	if len(missing) > 0 && works != no {
 		if hidden, err = s.triggersHidden(ctx); err != nil {
@@ -173,9 +179,9 @@ func (s *Store) checkTriggers(ctx context.Context, f found, all *findings) error
 		}
 	}
 	switch {
-	case hidden && works == yes:
+	case hidden && works == yes, hidden && untried: // the privileges are looked at by themselves
 	case hidden:
-		all.add(Warning, "triggers", "this user is not shown triggers, and trying them is not possible just now: run the check as the user of migrate, or GRANT TRIGGER on tables %s and %s", s.cfg.Tables.Orders, s.cfg.Tables.Inventory)
+		all.add(Warning, "triggers", "this user is not shown triggers, and trying them is not possible just now: run the check as the user of migrate, or %s", s.grants(ctx, "TRIGGER", s.cfg.Tables.Orders, s.cfg.Tables.Inventory))
 	case len(missing) > 0:
 		all.add(Unsafe, "triggers", "triggers %s are missing: run migrate (with the binary log on it needs log_bin_trust_function_creators = 1 or SUPER), or set no_triggers and use docs/sql-without-triggers.md",
 			strings.Join(missing, ", "))
@@ -232,7 +238,7 @@ func (s *Store) definerExists(ctx context.Context, definer string) answer {
 var errProbe = errors.New("probe")
 
 // tryTriggers moves some row's version and revives a dead order, and undoes both. It takes the row's lock for a moment. It is
-// unclear where there is no row or no privilege, or where the row is busy.
+// unclear where there is no row or no privilege, which is an error too, or where the row is busy.
 func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
 	t := s.cfg.Tables
 	err = s.again(ctx, func(x *session) error {
@@ -278,71 +284,12 @@ func (s *Store) tryTriggers(ctx context.Context) (works answer, err error) {
 		return works, nil
 	case number(err) == errDefiner:
 		return no, err
+	case denied(err):
+		return works, err
 	case number(err) != 0: // locked, or not allowed: what was seen until then counts
 		return works, nil
 	}
 	return works, err
-}
-
-// checkPrivileges asks the server to explain statements, for which it wants the same privileges as for running them. What it finds
-// names the command that grants what is missing.
-func (s *Store) checkPrivileges(ctx context.Context, all *findings) {
-	t := s.cfg.Tables
-	updateInventory := fmt.Sprintf("EXPLAIN UPDATE %s SET %s = %s, %s = %s WHERE %s = 0", s.sql.inventory, quote(t.Stock), quote(t.Stock), quote(t.Version), quote(t.Version), quote(t.Item))
-	selectOrders := "EXPLAIN SELECT live FROM " + s.sql.orders + " LIMIT 1"
-	selectActivity := "EXPLAIN SELECT state FROM " + s.sql.activity + " LIMIT 1"
-	s.checkPrivilege(ctx, all, "privilege_land", "land orders", []privilege{
-		{"SELECT, INSERT, UPDATE", t.Orders, "EXPLAIN INSERT INTO " + s.sql.orders + " (order_id, activity_id, user_id, item_id, quantity, status, created_at_ms, updated_at_ms) VALUES ('', 0, '', 0, 0, '', 0, 0)"},
-		{"SELECT, INSERT, UPDATE", t.Orders, selectOrders},
-		{"SELECT", t.Activity, selectActivity},
-		{"SELECT, UPDATE", t.Inventory, updateInventory},
-		{"SELECT, INSERT, DELETE", t.Outbox, "EXPLAIN INSERT INTO " + s.sql.outbox + " (sink, order_id, status) VALUES (0, '', '')"},
-		{"SELECT, INSERT, DELETE", t.Outbox, "EXPLAIN DELETE FROM " + s.sql.outbox + " WHERE sink = 0 AND seq = 0"},
-		{"SELECT, INSERT, DELETE", t.Outbox + sinksSuffix, "EXPLAIN INSERT INTO " + s.sql.sinks + " (sink, name) SELECT sink, name FROM " + s.sql.sinks},
-		{"SELECT, INSERT, DELETE", t.Outbox + sinksSuffix, "EXPLAIN DELETE FROM " + s.sql.sinks + " WHERE sink = 0"},
-	})
-	s.checkPrivilege(ctx, all, "privilege_sync", "keep redis equal to mysql", []privilege{
-		{"SELECT", t.Orders, selectOrders},
-		{"SELECT, INSERT, UPDATE", t.Activity, selectActivity},
-		{"SELECT, INSERT, UPDATE", t.Activity, "EXPLAIN UPDATE " + s.sql.activity + " SET state = '' WHERE activity_id = 0"},
-		{"SELECT, INSERT, UPDATE", t.Inventory, updateInventory},
-	})
-	if _, err := s.BinlogPosition(ctx); number(err) == 1227 || number(err) == errTableDenied {
-		all.add(Unsafe, "privilege_binlog", "this user may not read the binary log's position: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s (%v)", s.account(ctx), err)
-	}
-}
-
-// privilege is what a statement needs on a table.
-type privilege struct{ rights, table, statement string }
-
-func (s *Store) checkPrivilege(ctx context.Context, all *findings, name, what string, needs []privilege) {
-	var grants []string
-	var denied error
-	for _, p := range needs {
-		err := s.query(ctx, func(*sql.Rows) error { return nil }, p.statement)
-		switch number(err) {
-		case errTableDenied, errColumnDenied, errDatabaseDenied:
-			denied = err
-			if grant := fmt.Sprintf("GRANT %s ON %s TO %s", p.rights, quote(p.table), s.account(ctx)); !slices.Contains(grants, grant) {
-				grants = append(grants, grant)
-			}
-		case errNoTable: // to a user who may see that
-			all.addOnce(Unsafe, "schema", "%v: restore the table, or check mysql.tables in the configuration", err)
-		}
-	}
-	if len(grants) > 0 {
-		all.add(Unsafe, name, "this user may not %s: %s (%v)", what, strings.Join(grants, "; "), denied)
-	}
-}
-
-// account is this session's, as a GRANT names it.
-func (s *Store) account(ctx context.Context) string {
-	var me string
-	if err := s.query(ctx, func(r *sql.Rows) error { return r.Scan(&me) }, "SELECT CURRENT_USER()"); err != nil {
-		return "this user"
-	}
-	at := strings.LastIndexByte(me, '@')
-	return fmt.Sprintf("'%s'@'%s'", me[:max(at, 0)], me[at+1:])
 }
 
 // Triggers says whether the triggers are there. Without them the caller must return stock itself when an order dies. It needs

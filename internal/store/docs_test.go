@@ -210,7 +210,7 @@ func TestDocumentedPrivileges(t *testing.T) {
 		}
 	}
 	shop := as("shop", "SELECT, UPDATE ON shop.orders")
-	if got := shop.check(); got != "schema" {
+	if got := shop.check(); got != "schema privilege_land privilege_sync privilege_binlog" {
 		t.Errorf("shop: the check says %q", got)
 	}
 	if err := worker.Subscribe(t.Context(), Results, Webhook); err != nil {

@@ -15,7 +15,7 @@ type found struct {
 	version   int // of the last migration; 0: none
 	dirty     bool
 	hidden    bool   // this user may not read the version
-	account   string // who that is, where it is hidden
+	grant     string // what would show it, where it is hidden
 	orders    bool
 	activity  bool
 	outbox    bool
@@ -59,7 +59,7 @@ func (s *Store) inspect(ctx context.Context) (f found, err error) {
 	switch {
 	case number(err) == errNoTable:
 	case number(err) == errTableDenied: // which also stands for "no such table" to a user without any right to it
-		f.hidden, f.account = true, s.account(ctx)
+		f.hidden, f.grant = true, s.grants(ctx, "SELECT", t.Migrations)
 	case err != nil:
 		return f, fmt.Errorf("read the schema's version: %w", err)
 	}
@@ -146,7 +146,7 @@ func (s *Store) judge(f found, newest int) error {
 	inv := f.inventory
 	switch {
 	case f.hidden && f.orders:
-		return fmt.Errorf("%w: this user may not read its version: GRANT SELECT ON %s TO %s", ErrSchema, quote(t.Migrations), f.account)
+		return fmt.Errorf("%w: this user may not read its version: %s", ErrSchema, f.grant)
 	case f.dirty:
 		return fmt.Errorf("%w is dirty at version %d: that migration was interrupted; see by SHOW CREATE TABLE whether its one statement took effect, then UPDATE %s SET dirty = 0, version = %d if it did, or %d if it did not, and run migrate again (delete the row instead of version 0)",
 			ErrSchema, f.version, t.Migrations, f.version, f.version-1)

@@ -39,7 +39,7 @@ func setupOn(t testing.TB, dsn string, stock int64, change ...func(*Config)) *be
 	if err := b.Migrate(t.Context(), MigrateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.exec("INSERT INTO "+b.sql.inventory+" ("+b.cfg.Tables.Item+", "+b.cfg.Tables.Stock+") VALUES (?, ?)", b.item, stock)
+	b.exec("INSERT INTO "+b.sql.inventory+" ("+quote(b.cfg.Tables.Item)+", "+quote(b.cfg.Tables.Stock)+") VALUES (?, ?)", b.item, stock)
 	return b
 }
 

@@ -218,11 +218,11 @@ func (s *Store) putTriggers(ctx context.Context, db *sql.DB, f found, triggers [
 			text = strings.Replace(text, "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
 		case ok:
 			if _, err := db.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+quote(t.name)); err != nil {
-				return fmt.Errorf("replace trigger %s: %w", t.name, s.triggerTrouble(err))
+				return fmt.Errorf("replace trigger %s: %w", t.name, s.triggerTrouble(ctx, err))
 			}
 		}
 		if _, err := db.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("create trigger %s: %w", t.name, s.triggerTrouble(err))
+			return fmt.Errorf("create trigger %s: %w", t.name, s.triggerTrouble(ctx, err))
 		}
 		say(out, "wrote trigger %s", t.name)
 	}
@@ -230,14 +230,15 @@ func (s *Store) putTriggers(ctx context.Context, db *sql.DB, f found, triggers [
 }
 
 // triggerTrouble adds the remedy to the errors that triggers are known for (E114).
-func (s *Store) triggerTrouble(err error) error {
+func (s *Store) triggerTrouble(ctx context.Context, err error) error {
 	switch number(err) {
 	case errNeedSuper:
 		return fmt.Errorf("%w: with the binary log on, MySQL lets this user create triggers only after SET GLOBAL log_bin_trust_function_creators = 1 (or with SUPER); or run migrate --no-triggers and use docs/sql-without-triggers.md: %w", ErrSchema, err)
 	case errDefiner:
 		return fmt.Errorf("%w: the account that created a trigger was dropped, so every write to its table fails: run migrate again with an account that stays: %w", ErrSchema, err)
 	case 1142, 1044, 1227:
-		return fmt.Errorf("%w: this user may not create triggers: GRANT TRIGGER on the database, or run migrate --no-triggers and use docs/sql-without-triggers.md: %w", ErrSchema, err)
+		return fmt.Errorf("%w: this user may not create triggers: %s, or run migrate --no-triggers and use docs/sql-without-triggers.md: %w", ErrSchema,
+			s.grants(ctx, "TRIGGER", s.cfg.Tables.Orders, s.cfg.Tables.Inventory), err)
 	}
 	return err
 }

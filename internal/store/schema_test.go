@@ -388,6 +388,14 @@ func TestE114_Triggers(t *testing.T) {
 		t.Fatalf("the check says %q", got)
 	}
 	admin.exec("SET GLOBAL log_bin_trust_function_creators = 1")
+	admin.exec("REVOKE TRIGGER ON shop.* FROM shop@127.0.0.1")
+	err = as("shop").Migrate(t.Context(), MigrateOptions{})
+	for _, table := range []string{"orders", "inventory"} {
+		if text := "GRANT TRIGGER ON `shop`.`" + table + "` TO 'shop'@'127.0.0.1'"; err == nil || !strings.Contains(err.Error(), text) {
+			t.Fatalf("migrate without the privilege for triggers: %v, want %q", err, text)
+		}
+	}
+	admin.exec("GRANT TRIGGER ON shop.* TO shop@127.0.0.1")
 	if err := shop.Migrate(t.Context(), MigrateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ type texts struct {
 	giveBack                    string // quantity, item
 	unpaid                      string // status, since, window, since, order, limit
 	activities                  string
+	newActivity, newStock       string // heads of INSERT
 	orderColumns                string
 	events                      string // sink, seq, limit
 	backlog                     string // sink, limit, sink
@@ -55,6 +56,8 @@ func newTexts(c Config) texts {
 	x.unpaid = "SELECT order_id, item_id, updated_at_ms FROM " + x.orders + " FORCE INDEX (" + keyUpdated + ") WHERE status = ? AND updated_at_ms >= ?" +
 		" AND updated_at_ms < " + micros + " DIV 1000 - ? AND (updated_at_ms > ? OR order_id > ?) ORDER BY updated_at_ms, order_id LIMIT ?"
 	x.activities = "SELECT activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state FROM " + x.activity
+	x.newActivity = "INSERT INTO " + x.activity + " (activity_id, item_id, title, starts_at_ms, ends_at_ms, max_per_user, state) VALUES "
+	x.newStock = fmt.Sprintf("INSERT INTO %s (%s, %s, %s) VALUES ", x.inventory, item, stock, version)
 	x.events = "SELECT b.seq, b.order_id, b.status, b.reason, b.at_ms, o.activity_id, o.user_id, o.item_id, o.quantity, o.extra FROM " + x.outbox +
 		" AS b LEFT JOIN " + x.orders + " AS o ON o.order_id = b.order_id WHERE b.sink = ? AND b.seq > ? ORDER BY b.seq LIMIT ?"
 	x.backlog = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM " + x.outbox + " WHERE sink = ? LIMIT ?) AS n), " +

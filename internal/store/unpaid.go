@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/order"
@@ -145,7 +146,11 @@ func (s *Store) CheckUnpaid(ctx context.Context) ([]Finding, error) {
 		case err == nil:
 			continue
 		case n == errTableDenied || n == errColumnDenied:
-			all.add(Unsafe, "privilege_unpaid", "unpaid orders are to expire and this user may not do that: GRANT SELECT, UPDATE ON %s TO %s", quote(orders), s.account(ctx))
+			grants, _ := s.missing(ctx, &all, []need{{orders, s.rightsToExpire()}})
+			if len(grants) == 0 { // of some column alone
+				grants = []string{s.grants(ctx, "SELECT, UPDATE", orders)}
+			}
+			all.add(Unsafe, "privilege_unpaid", "unpaid orders are to expire and this user may not do that: %s", strings.Join(grants, "; "))
 		case n == errSyntax:
 			all.add(Unsafe, "unpaid", "unpaid orders are to expire and this server does not know SKIP LOCKED: it takes MySQL 8.0 or MariaDB 10.6")
 		case n == errNoIndex:
