@@ -60,7 +60,7 @@ type RateLimit struct {
 	// sliding_window and the app `seckill`. Default: local.
 	Scope string `json:"scope,omitempty"`
 
-	// What the gateways of scope cluster know the limiter by. Give it where their configurations differ in hosts or ports;
+	// What the gateways of scope cluster know the limiter by. Give it where their configurations differ in hosts or listeners;
 	// limiters of other sites with this name, algorithm, rate and key share the allowance. Default: the site.
 	Name string `json:"name,omitempty"`
 

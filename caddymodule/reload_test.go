@@ -246,6 +246,36 @@ func TestSitesDoNotShareLimiters(t *testing.T) {
 	}
 }
 
+// A site keeps its limiters when another listener is added in front of it, or taken away, and the other does not get them. Neither has
+// a host that would tell them apart.
+func TestLimitersStayWithTheirListener(t *testing.T) {
+	fakes(t)
+	newConfigs(t)
+	first, second := testenv.FreePort(t), testenv.FreePort(t)
+	if first > second { // Caddy numbers servers by address
+		first, second = second, first
+	}
+	site := func(port int) string {
+		return fmt.Sprintf("http://:%d {\nbind 127.0.0.1\nseckill_rate_limit token_bucket 1/h\nrespond shop 299\n}\n", port)
+	}
+	status := func(port int) int { return request(t, "GET", fmt.Sprintf("http://127.0.0.1:%d/", port), "").status }
+	load(t, site(second))
+	if a, b := status(second), status(second); a != 299 || b != 429 {
+		t.Fatalf("the limit does not limit: %d, %d", a, b)
+	}
+	load(t, site(first)+site(second))
+	if got := status(second); got != 429 {
+		t.Errorf("with a listener more the site has a fresh bucket: got %d", got)
+	}
+	if got := status(first); got != 299 {
+		t.Errorf("the new listener shares the other's bucket: got %d", got)
+	}
+	load(t, site(second))
+	if got := status(second); got != 429 {
+		t.Errorf("with a listener less the site has a fresh bucket: got %d", got)
+	}
+}
+
 // The log of what outlives a reload goes where the running configuration logs.
 func TestClientsLogToTheRunningConfiguration(t *testing.T) {
 	var log *zap.Logger

@@ -17,24 +17,14 @@ import (
 // that still have their raw handlers are the one being worked on and those after it. That is enough to know which site a
 // handler belongs to and what follows it.
 
-// site names the server and the hosts of the site that the handler being provisioned belongs to, as far as can be told.
+// site names the listeners and the hosts of the site that the handler being provisioned belongs to, as far as can be told. Servers have
+// names too, but the Caddyfile numbers them: with one listener more in front, a site would get the name of another.
 func site(ctx caddy.Context) string {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
 		return ""
 	}
-	name := ""
-	for _, m := range ctx.Modules() {
-		app, ok := m.(*caddyhttp.App)
-		if !ok {
-			continue
-		}
-		for n, s := range app.Servers {
-			if s == srv {
-				name = n
-			}
-		}
-	}
+	name := strings.Join(slices.Sorted(slices.Values(srv.Listen)), ",")
 	here := pending(srv.Routes)
 	if len(here) == 0 {
 		return name // a named or an error route

@@ -131,6 +131,7 @@ func startLimited(t *testing.T, redis string) (site, metrics string) {
 	@paths path /one /three /back /four
 	seckill_rate_limit @paths sliding_window 60/h scope cluster timeout 10s {
 		key {path}
+		name paths # their listeners differ
 	}
 	respond ok
 }
