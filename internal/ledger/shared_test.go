@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,16 @@ func TestCatalogueMissingIsNotEmpty(t *testing.T) {
 		}
 		if c, err = t.Catalogue(t.ctx); err != nil || c.Activities[a.ID] != a {
 			t.Fatalf("%+v, %v", c, err)
+		}
+		for range 5000 { // more than a script can give to one command
+			a.ID++
+			c.Activities[a.ID] = a
+		}
+		if err := t.PutCatalogue(t.ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := t.Catalogue(t.ctx); err != nil || !maps.Equal(all.Activities, c.Activities) || all.Timings != timings {
+			t.Fatalf("%d activities, %v; want %d", len(all.Activities), err, len(c.Activities))
 		}
 	})
 }

@@ -60,14 +60,15 @@ func oneActivity(ctx context.Context, x rowReader, t *texts, id int64, suffix st
 	return a, nil
 }
 
-func validActivity(a ledger.Activity) error {
+// ValidActivity refuses a row that Redis cannot hold (ErrInvalid): the table takes more.
+func ValidActivity(a ledger.Activity) error {
 	switch {
 	case a.ID <= 0:
 		return fmt.Errorf("%w: activity %d: want a positive id", ErrInvalid, a.ID)
 	case a.Item <= 0:
 		return fmt.Errorf("%w: activity %d: item %d: want a positive id", ErrInvalid, a.ID, a.Item)
-	case a.StartsAtMs <= 0 || a.EndsAtMs <= a.StartsAtMs:
-		return fmt.Errorf("%w: activity %d: starts at %d and ends at %d: want epoch milliseconds, the end after the start", ErrInvalid, a.ID, a.StartsAtMs, a.EndsAtMs)
+	case a.StartsAtMs <= 0 || a.EndsAtMs <= a.StartsAtMs || a.EndsAtMs > ledger.MaxNumber:
+		return fmt.Errorf("%w: activity %d: starts at %d and ends at %d: want epoch milliseconds below 2^53, the end after the start", ErrInvalid, a.ID, a.StartsAtMs, a.EndsAtMs)
 	case a.MaxPerUser < 1 || a.MaxPerUser > order.MaxQuantity:
 		return fmt.Errorf("%w: activity %d: at most %d units in one order: want 1 to %d", ErrInvalid, a.ID, a.MaxPerUser, order.MaxQuantity)
 	}
@@ -92,7 +93,7 @@ func (s *Store) CreateActivity(ctx context.Context, a ledger.Activity, initialSt
 	if a.MaxPerUser == 0 {
 		a.MaxPerUser = 1
 	}
-	if err := validActivity(a); err != nil {
+	if err := ValidActivity(a); err != nil {
 		return err
 	}
 	if initialStock != nil && *initialStock < 0 {

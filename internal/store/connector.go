@@ -23,6 +23,8 @@ func sessionSettings(lockWait time.Duration) []string {
 	return []string{
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', time_zone = '+00:00', " +
 			"autocommit = 1, unique_checks = 1, foreign_key_checks = 1, " +
+			// A COMMIT that begins the next transaction, reads that end early and updates that are refused: all of it is somebody's default.
+			"completion_type = 0, sql_select_limit = 18446744073709551615, sql_safe_updates = 0, " +
 			fmt.Sprintf("innodb_lock_wait_timeout = %d, lock_wait_timeout = %d, wait_timeout = %d", secs, secs, sessionIdle/time.Second),
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", // the variable's name differs between MySQL and MariaDB
 	}

@@ -27,6 +27,7 @@ type found struct {
 		version       string
 		nullable      bool // the version column
 		stockNullable bool
+		generated     []string // of stock and version
 		itemUnique    bool
 		needsDefaults []string // columns of the shop that an INSERT must name
 	}
@@ -105,6 +106,9 @@ func (s *Store) inspectInventory(ctx context.Context, f *found) error {
 		if err := r.Scan(&name, &kind, &nullable, &deflt, &extra); err != nil {
 			return err
 		}
+		if strings.Contains(strings.ToLower(extra), " generated") && (strings.EqualFold(name, t.Stock) || strings.EqualFold(name, t.Version)) {
+			f.inventory.generated = append(f.inventory.generated, name)
+		}
 		switch {
 		case strings.EqualFold(name, t.Item):
 			f.inventory.item = kind
@@ -171,6 +175,9 @@ func (s *Store) judge(f found, newest int) error {
 		return nil
 	}
 	switch {
+	case inv.kind == "SYSTEM VERSIONED":
+		return fmt.Errorf("%w: table %s keeps its history, in columns that the binlog has and the table does not show: ALTER TABLE %s DROP SYSTEM VERSIONING",
+			ErrSchema, t.Inventory, t.Inventory)
 	case inv.kind != "BASE TABLE":
 		return fmt.Errorf("%w: %s is a %s: a table is needed, since triggers stand on it", ErrSchema, t.Inventory, strings.ToLower(inv.kind))
 	case !strings.EqualFold(inv.engine, "InnoDB"):
@@ -179,6 +186,9 @@ func (s *Store) judge(f found, newest int) error {
 		return fmt.Errorf("%w: table %s needs an integer column %s, has %s: name the right one in mysql.tables.item_column", ErrSchema, t.Inventory, t.Item, orNone(inv.item))
 	case !integer(inv.stock):
 		return fmt.Errorf("%w: table %s needs an integer column %s, has %s: name the right one in mysql.tables.stock_column", ErrSchema, t.Inventory, t.Stock, orNone(inv.stock))
+	case len(inv.generated) > 0:
+		return fmt.Errorf("%w: table %s computes its column %s, which nobody can write: name a column that holds the number in mysql.tables",
+			ErrSchema, t.Inventory, inv.generated[0])
 	case !inv.itemUnique:
 		return fmt.Errorf("%w: table %s may hold several rows of one item: it needs a primary or unique key on %s alone", ErrSchema, t.Inventory, t.Item)
 	case inv.version != "" && (inv.version != "bigint" || inv.nullable):

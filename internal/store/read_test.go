@@ -202,6 +202,11 @@ func TestActivities(t *testing.T) {
 	if s, v, ok, err := b.Inventory(ctx, 8); s != 5 || v == 0 || !ok || err != nil {
 		t.Fatal(s, v, ok, err)
 	}
+	huge := a
+	huge.ID, huge.EndsAtMs = 3, ledger.MaxNumber+1
+	if err := b.CreateActivity(ctx, huge, &stock); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("times that Redis cannot count with: %v", err)
+	}
 	if err := b.CreateActivity(ctx, a, &stock); !errors.Is(err, ErrActivityExists) {
 		t.Fatal(err)
 	}

@@ -95,6 +95,9 @@ func (l *Loader) locked(ctx context.Context, activity int64, run func(context.Co
 	if err != nil {
 		return Report{}, err
 	}
+	if err := store.ValidActivity(a); err != nil {
+		return Report{}, fmt.Errorf("load activity %d: %w: mend its row", activity, err)
+	}
 	if err := l.free(held, a); err != nil {
 		return Report{}, err
 	}

@@ -1,0 +1,45 @@
+package runner_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
+	"github.com/seckillgate/seckillgate/internal/testenv"
+)
+
+// The table takes times that Redis cannot count with. Such a sale stays closed, its load says why and is not begun again all the time, and
+// the others go on.
+func TestTimesThatRedisCannotHold(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	p, logs := observed(b, b.Cfg)
+	a := b.Activity(10)
+	_, h := b.SyncerOn(p)
+	b.Loaded(a, "")
+	b.Ready(h)
+	item := testenv.ID()
+	b.Exec("INSERT INTO inventory (item_id, stock) VALUES (?, 5)", item)
+	b.Exec("INSERT INTO activity (activity_id, item_id, starts_at_ms, ends_at_ms) VALUES (9223372036854775807, ?, ?, 9223372036854775807)",
+		item, time.Now().UnixMilli())
+	testenv.Eventually(t, 20*time.Second, "the load to say why it fails", func() bool {
+		return slices.ContainsFunc(logs.All(), func(e observer.LoggedEntry) bool {
+			err, _ := e.ContextMap()["error"].(string)
+			return e.Level == zapcore.ErrorLevel && strings.Contains(err, "ends at 9223372036854775807: want epoch milliseconds below 2^53")
+		})
+	})
+	if err := h.Of("loaded"); err == nil {
+		t.Error("health says that all is loaded")
+	}
+	b.Buy(a, "u", 2)
+	b.Land(false)
+	b.Restock(a, 3)
+	b.Equal(a)
+	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = 9223372036854775807", a.EndsAtMs)
+	b.Ready(h)
+}
