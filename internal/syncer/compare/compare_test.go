@@ -229,6 +229,20 @@ func TestE92E112BacklogIsNotALoss(t *testing.T) {
 	b.Equal(a)
 }
 
+// E39, E112: the topic was made anew, or its log cut short by an unclean fail-over, and what the workers committed and told of the
+// former one lies beyond its end. That is no proof that what waits in it has landed.
+func TestE39E112BacklogOfALogMadeAnew(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Commit(map[int32]int64{0: 1000, 1: 1000, 2: 1000})
+	b.Buy(a, "u", 1)
+	old(t, b, a)
+	for range 2 {
+		if r := run(b, a, false); len(r.Repairs) != 0 || r.Waiting != 1 {
+			t.Fatalf("repairs %q, %d waiting; want none and the one", kinds(r), r.Waiting)
+		}
+	}
+}
+
 // Orders that wait for stock, while a load would not look for them in Kafka: said once, for they would be lost with Redis.
 func TestWarnsWhereALoadWouldForget(t *testing.T) {
 	for name, c := range map[string]struct {

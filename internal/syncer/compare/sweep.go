@@ -63,9 +63,10 @@ func (c *Comparer) proof(ctx context.Context, activities []ledger.Activity) (*pr
 
 // landed is how far the workers have come, by what they say in Redis or by what they committed, whichever is further:
 // both are written only once MySQL and Redis are done. What Kafka no longer has lands no more: of a partition that is empty
-// nothing may ever have been committed, or the commit may have expired with its records.
+// nothing may ever have been committed, or the commit may have expired with its records. What lies beyond the end is of a log that
+// was cut short or made anew, and says nothing of what waits in this one.
 func (c *Comparer) landed(ctx context.Context) (map[int32]int64, error) {
-	out, err := c.Records.Committed(ctx, c.Group, c.Topic)
+	committed, err := c.Records.Committed(ctx, c.Group, c.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("read the offsets that group %s committed in topic %s: %w", c.Group, c.Topic, err)
 	}
@@ -73,15 +74,20 @@ func (c *Comparer) landed(ctx context.Context) (map[int32]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for p, at := range told {
-		out[p] = max(out[p], at.Offset)
-	}
-	oldest, err := c.Records.Oldest(ctx, c.Topic)
+	out, err := c.Records.Oldest(ctx, c.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("read where topic %s begins: %w", c.Topic, err)
 	}
-	for p, at := range oldest {
-		out[p] = max(out[p], at)
+	ends, err := c.Records.HighWater(ctx, c.Topic) // read last, so that nobody can have landed past them
+	if err != nil {
+		return nil, fmt.Errorf("read the ends of topic %s: %w", c.Topic, err)
+	}
+	for p, end := range ends {
+		for _, at := range []int64{committed[p], told[p].Offset} {
+			if at <= end {
+				out[p] = max(out[p], at)
+			}
+		}
 	}
 	return out, nil
 }

@@ -101,6 +101,11 @@ func (l *Loader) notLanded(ctx context.Context, want func(activity int64) bool) 
 	if err != nil {
 		return nil, fmt.Errorf("read the ends of topic %s: %w", l.Topic, err)
 	}
+	for p, offset := range from {
+		if offset > to[p] { // of a log that was cut short or made anew since: nothing of this one is known to have landed
+			from[p] = -1
+		}
+	}
 	if l.Back > 0 {
 		if err := l.further(ctx, from, to); err != nil {
 			return nil, err

@@ -59,6 +59,25 @@ func TestE12E13E100LoadIsExact(t *testing.T) {
 	}
 }
 
+// E12, E39: the topic was made anew, or its log cut short, and what the workers committed lies beyond its end. What waits in it is
+// in flight all the same.
+func TestE12E39LoadFromALogMadeAnew(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a := b.Activity(10)
+	b.Load(a)
+	b.Commit(map[int32]int64{0: 1000, 1: 1000, 2: 1000})
+	b.Buy(a, "queued", 4)
+	b.Client().FlushAll(t.Context())
+	b.Load(a)
+	if s := b.Look(a); s.Available != 6 || s.Pending != 4 || s.LedgerLen != 1 {
+		t.Fatalf("after the load: %+v; want 6 available and pending 4 for the one queued order", s)
+	}
+	if _, code := b.Reserve(a, "queued", 1); code != ledger.AlreadyHas {
+		t.Errorf("its buyer buys again: code %d, want already ordered", code)
+	}
+}
+
 // A reservation that only the ledger knows survives a load that Redis itself survives.
 func TestLoadKeepsTheLedger(t *testing.T) {
 	t.Parallel()
