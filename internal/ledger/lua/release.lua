@@ -34,9 +34,9 @@ if units > a.pending then -- never clamped: see settle
   close_for_recovery(channel, activity, now, 'pending would fall below zero')
   return redis.error_reply('NOTLOADED activity ' .. activity .. ': pending would fall below zero')
 end
-redis.call('DECRBY', KEYS[3], q)
 redis.call('HDEL', KEYS[4], id)
 redis.call('SET', KEYS[8], ARGV[8], 'PX', ttl)
+redis.call('DECRBY', KEYS[3], q) -- last: stopped half-way, Redis offers too little and not too much
 if redis.pcall('HGET', KEYS[5], user) == id then
   redis.call('HDEL', KEYS[5], user)
   redis.call('SET', KEYS[9], id, 'PX', ttl)

@@ -102,14 +102,15 @@ for i = 1, n do
   out[at - 1], out[at], out[at + 1], out[at + 2] = code, ids[i], left, detail
 end
 
--- Every type was checked above, so none of these can fail half-way.
+-- Every type was checked above, so that nothing but a right that was taken away meanwhile can stop these half-way. Then too Redis
+-- must not offer more than there is: what lowers the available units comes first.
+if taken > 0 then redis.call('INCRBY', KEYS[3], str(taken)) end
 for id, again in pairs(shared) do
   redis.call('HSET', KEYS[4], id, again)
 end
 if taken > 0 then
   redis.call('HSET', KEYS[4], unpack(entries))
   redis.call('HSET', KEYS[5], unpack(holders))
-  redis.call('INCRBY', KEYS[3], str(taken))
   if a.holders == 0 then redis.call('HSET', KEYS[6], 'has_buyers', '1') end
   if left == 0 then redis.call('PUBLISH', channel, table.concat({ activity, now_text, '0', '' }, US)) end
 end

@@ -38,6 +38,15 @@ if units > a.pending then
   return { BROKEN, str(now), '0', 0, 0 }
 end
 
+-- The stock goes before the units that it no longer has: stopped half-way, by a right that was taken away, Redis offers too little
+-- and not too much.
+local advanced = 0
+if version and version > a.version then
+  redis.call('SET', KEYS[1], stock)
+  redis.call('SET', KEYS[2], ARGV[4])
+  a.stock = tonumber(stock)
+  advanced = 1
+end
 local ttl = keep_ms(a, now, retention)
 if #dropped > 0 then
   redis.call('HDEL', KEYS[4], unpack(dropped))
@@ -66,13 +75,6 @@ if next(freed) and redis.call('HLEN', KEYS[5]) == 0 then
   redis.call('HSET', KEYS[6], 'has_buyers', '0')
 end
 
-local advanced = 0
-if version and version > a.version then
-  redis.call('SET', KEYS[1], stock)
-  redis.call('SET', KEYS[2], ARGV[4])
-  a.stock = tonumber(stock)
-  advanced = 1
-end
 a.pending = a.pending - units
 local left = available(a)
 if n > 0 or advanced == 1 then
