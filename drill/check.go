@@ -46,7 +46,8 @@ func newCheck() *cobra.Command {
 		Short: "Judge from Redis, MySQL and Kafka whether a sale kept its promises",
 		Long: `check reads the end state of a sale and judges the invariants I1 to I4. It waits until all work
 is done, at most for --wait, and only reads. A system that does not answer is named
-after --wait, but after 3 s at least and 15 s at most.
+after --wait, but after 3 s at least and 15 s at most. One that goes away later is asked again
+for up to 30 s; of Kafka, which is asked all the time, check says at once that it waits.
 
 It ends with 0 when every invariant holds, with 1 when one is broken, naming what broke, and with
 2 when it cannot tell.

@@ -54,7 +54,7 @@ func TestCheckTellsBrokenFromUnknown(t *testing.T) {
 	if !errors.Is(err, errBroken) || !strings.Contains(out, `"left": 5`) || !strings.Contains(err.Error(), "-1 in mysql") {
 		t.Errorf("one unit less than was put on sale: %v\n%s", err, out)
 	}
-	if out, err := drill(t, "check", "--activity", "404", "--wait", "0s"); err == nil || errors.Is(err, errBroken) || !strings.Contains(err.Error(), "activity 404") {
+	if out, err := drill(t, "check", "--activity", "404", "--wait", "0s"); err == nil || errors.Is(err, errBroken) || !strings.Contains(err.Error(), "no such activity: 404") {
 		t.Errorf("no such activity: %v\n%s", err, out)
 	}
 	t.Setenv("SECKILL_MYSQL_DSN", "nobody@tcp(127.0.0.1:1)/none")

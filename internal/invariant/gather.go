@@ -81,7 +81,7 @@ func (g *gatherer) mark(ctx context.Context) error {
 	}
 	var err error
 	if g.marks, err = g.src.Kafka.HighWater(ctx, g.src.Topic); err != nil {
-		return fmt.Errorf("read how far topic %s reaches: %w", g.src.Topic, err)
+		return fmt.Errorf("read how far the orders reach: %w", err)
 	}
 	return nil
 }
@@ -94,11 +94,11 @@ func (g *gatherer) behind(ctx context.Context) (int64, error) {
 	}
 	committed, err := g.src.Kafka.Committed(ctx, g.src.Group, g.src.Topic)
 	if err != nil {
-		return 0, fmt.Errorf("read the offsets of group %s: %w", g.src.Group, err)
+		return 0, fmt.Errorf("read how far the workers are: %w", err)
 	}
 	oldest, err := g.src.Kafka.Oldest(ctx, g.src.Topic)
 	if err != nil {
-		return 0, fmt.Errorf("read the oldest offsets of topic %s: %w", g.src.Topic, err)
+		return 0, fmt.Errorf("read which orders are kept: %w", err)
 	}
 	var n int64
 	for p, mark := range g.marks {
@@ -130,11 +130,11 @@ func (g *gatherer) quiet(ctx context.Context) (bool, error) {
 func (g *gatherer) redis(ctx context.Context) (ledger.Activity, ledger.Snapshot, error) {
 	a, err := g.src.Store.Activity(ctx, g.activity)
 	if err != nil {
-		return a, ledger.Snapshot{}, fmt.Errorf("read activity %d: %w", g.activity, err)
+		return a, ledger.Snapshot{}, err
 	}
 	snaps, err := g.src.Ledger.Inspect(ctx, g.activity)
 	if err != nil {
-		return a, ledger.Snapshot{}, fmt.Errorf("look at activity %d in redis: %w", g.activity, err)
+		return a, ledger.Snapshot{}, err
 	}
 	if len(snaps) != 1 {
 		return a, ledger.Snapshot{}, fmt.Errorf("look at activity %d in redis: %d answers, want 1", g.activity, len(snaps))
@@ -204,7 +204,7 @@ func (g *gatherer) orders(ctx context.Context) error {
 	}
 	oldest, err := g.src.Kafka.Oldest(ctx, g.src.Topic)
 	if err != nil {
-		return fmt.Errorf("read the oldest offsets of topic %s: %w", g.src.Topic, err)
+		return fmt.Errorf("read which orders are kept: %w", err)
 	}
 	published, bad := map[string]int{}, 0
 	err = g.src.Kafka.Read(ctx, g.src.Topic, oldest, g.marks,
