@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seckillgate/seckillgate/internal/testenv"
+	"github.com/seckillgate/seckillgate/internal/origin"
 )
 
 // Contestant is something that has a speed.
@@ -151,7 +151,7 @@ var tables []table
 // Print writes the tables of all contests so far, and what they are of.
 func Print(w io.Writer) {
 	if len(tables) > 0 {
-		fmt.Fprintf(w, "\n%s\n", testenv.Origin(testenv.Checkout("."), time.Now()))
+		fmt.Fprintf(w, "\n%s\n", origin.Line(origin.Checkout("."), time.Now()))
 	}
 	for _, t := range tables {
 		fmt.Fprintf(w, "\n%s\n\n  %-42s %10s %6s   %-13s %5s ", t.title, "", "per second", "ratio", "middle half", "aim")

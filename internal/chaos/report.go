@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seckillgate/seckillgate/internal/testenv"
+	"github.com/seckillgate/seckillgate/internal/origin"
 )
 
 // Origin is the line of a report that says which programs ran, and when.
 func Origin(bin string) string {
-	return testenv.Origin(testenv.Built(filepath.Join(bin, "seckill-worker")), time.Now())
+	return origin.Line(origin.Built(filepath.Join(bin, "seckill-worker")), time.Now())
 }
 
 // Done is a fault that has been.

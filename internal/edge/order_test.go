@@ -64,7 +64,7 @@ func TestOrder(t *testing.T) {
 				w.publishes[0].err = notSent
 				w.releases = []reply{{err: errLost, late: time.Hour}, {rel: ledger.ReleasedNow}}
 			},
-			http:  202, status: order.Processing, cause: CauseNotSent, counts: [3]int{1, 1, 2}, within: releaseTimeout,
+			http: 202, status: order.Processing, cause: CauseNotSent, counts: [3]int{1, 1, 2}, within: releaseTimeout,
 		},
 		"E102 never sent, release answered the second time": {
 			world: func(w *world) {

@@ -1,4 +1,5 @@
-package testenv
+// Package origin says what a report is of: the commit and the day. Reports that do not name them cannot be compared, nor made again.
+package origin
 
 import (
 	"cmp"
@@ -12,9 +13,9 @@ import (
 // dirty is what git describe ends a version with where files differ from the commit. The Makefile names what it builds alike.
 const dirty = "-dirty"
 
-// Origin is the line of a report that says what was looked at, and when: the commit, whether it had changes that no commit has, and the
+// Line is the line of a report that says what was looked at, and when: the commit, whether it had changes that no commit has, and the
 // day. version is Checkout's or Built's.
-func Origin(version string, on time.Time) string {
+func Line(version string, on time.Time) string {
 	commit, changed := strings.CutSuffix(version, dirty)
 	with := ""
 	if changed {
@@ -30,7 +31,7 @@ func Checkout(dir string) string {
 
 // Built is the version that a program of this product says it is, and "unknown" where it does not tell.
 func Built(program string) string {
-	words := strings.Fields(answer(exec.CommandContext(context.Background(), program, "--version"))) //nolint:gosec // the tester's own
+	words := strings.Fields(answer(exec.CommandContext(context.Background(), program, "--version")))
 	if len(words) < 2 {
 		return unknown
 	}

@@ -1,4 +1,4 @@
-package testenv
+package origin
 
 import (
 	"os"
@@ -7,10 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 // What a report says it is of is the commit that is checked out, and tells a changed file.
-func TestOrigin(t *testing.T) {
+func TestLine(t *testing.T) {
 	dir := t.TempDir()
 	if got := Checkout(dir); got != "unknown" {
 		t.Errorf("where git knows nothing: %q", got)
@@ -37,17 +41,17 @@ func TestOrigin(t *testing.T) {
 	git("commit", "-q", "-m", "one")
 	commit := git("rev-parse", "--short", "HEAD")
 	on := time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC)
-	if got, want := Origin(Checkout(dir), on), "Commit "+commit+", 30 November 2026."; got != want {
+	if got, want := Line(Checkout(dir), on), "Commit "+commit+", 30 November 2026."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	write("two")
-	if got, want := Origin(Checkout(dir), on), "Commit "+commit+" with changes that no commit has, 30 November 2026."; got != want {
+	if got, want := Line(Checkout(dir), on), "Commit "+commit+" with changes that no commit has, 30 November 2026."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
 	program := filepath.Join(dir, "program")
 	script := "#!/bin/sh\n[ \"$*\" = --version ] && echo seckill-worker v1.2-dirty\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if got := Built(program); got != "v1.2-dirty" {
