@@ -20,6 +20,13 @@ const (
 	Recovering State = "recovering"
 )
 
+// Scan implements sql.Scanner, as order.Status does.
+func (s *State) Scan(column any) error {
+	text, err := order.Column(column)
+	*s = State(text)
+	return err
+}
+
 // Activity is what Redis keeps of a row of MySQL's activity table.
 type Activity struct {
 	ID         int64  `json:"id"`

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -28,6 +29,24 @@ const MaxStatusBytes = 16
 
 // DefaultDead lists the statuses of an order that no longer holds stock or its buyer's place.
 var DefaultDead = []Status{Failed, Cancelled, Expired, Refunded, Closed}
+
+// Scan implements sql.Scanner. MySQL takes no heed of blanks behind a word when it compares it, so they are no part of it.
+func (s *Status) Scan(column any) error {
+	text, err := Column(column)
+	*s = Status(text)
+	return err
+}
+
+// Column gives a word as a column of MySQL holds it.
+func Column(column any) (string, error) {
+	switch text := column.(type) {
+	case []byte:
+		return strings.TrimRight(string(text), " "), nil
+	case string:
+		return strings.TrimRight(text, " "), nil
+	}
+	return "", fmt.Errorf("a word is %v: want text", column)
+}
 
 // Word is the status as buyers see it.
 func (s Status) Word() string { return strings.ToLower(string(s)) }

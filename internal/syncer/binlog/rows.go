@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-mysql-org/go-mysql/canal"
 
@@ -48,6 +49,9 @@ func (f *fields) text(column string) string {
 	f.note(column, err)
 	return s
 }
+
+// word reads what MySQL compares without blanks at its end.
+func (f *fields) word(column string) string { return strings.TrimRight(f.text(column), " ") }
 
 func (f *fields) optional(column string) string {
 	s, err := optionalText(f.at(column))
@@ -127,7 +131,7 @@ func (h *handler) order(before, after image) error {
 	f := fields{image: after}
 	o := Order{Activity: f.key("activity_id"), Outcome: ledger.Outcome{
 		Order: f.text("order_id"), User: f.text("user_id"), Item: f.key("item_id"), Quantity: f.integer("quantity"),
-		Status: order.Status(f.text("status")), Reason: f.optional("reason"),
+		Status: order.Status(f.word("status")), Reason: f.optional("reason"),
 	}}
 	table := h.stream.tables.Orders
 	if f.err == nil {
@@ -163,7 +167,7 @@ func (h *handler) activity(before, after image) error {
 	a := ledger.Activity{
 		ID: f.key("activity_id"), Item: f.key("item_id"), Title: f.optional("title"),
 		StartsAtMs: f.integer("starts_at_ms"), EndsAtMs: f.integer("ends_at_ms"), MaxPerUser: f.integer("max_per_user"),
-		State: ledger.State(f.text("state")),
+		State: ledger.State(f.word("state")),
 	}
 	table := h.stream.tables.Activity
 	if f.err == nil && !deleted(after.event) && (a.State == ledger.Open || a.State == ledger.Paused || a.State == ledger.Closed) {

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
@@ -42,4 +44,30 @@ func TestTimesThatRedisCannotHold(t *testing.T) {
 	b.Equal(a)
 	b.Exec("UPDATE activity SET ends_at_ms = ? WHERE activity_id = 9223372036854775807", a.EndsAtMs)
 	b.Ready(h)
+}
+
+// MySQL compares words without the blanks at their ends: to it "CANCELLED " is dead, and the stock is back. So it is to everybody else.
+func TestBlanksBehindAWord(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a := b.Activity(2)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	o := b.Buy(a, "u1", 2)
+	b.Land(true)
+	b.Equal(a)
+	b.Exec("UPDATE orders SET status = 'CANCELLED ' WHERE order_id = ?", o.ID)
+	b.Equal(a)
+	if v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID); err != nil || v.Status != order.Cancelled {
+		t.Errorf("the buyer sees %q (%v), want CANCELLED", v.Status, err)
+	}
+	b.MustReserve(a, "u1", 2) // I6
+	for _, word := range []string{"paused", "open", "closed"} {
+		b.Exec("UPDATE activity SET state = ? WHERE activity_id = ?", word+" ", a.ID)
+		testenv.Eventually(t, 20*time.Second, "the sale to be "+word, func() bool {
+			c, err := b.Ledger.Catalogue(t.Context())
+			return err == nil && b.Look(a).State == ledger.State(word) && c.Activities[a.ID].State == ledger.State(word)
+		})
+	}
 }
