@@ -55,6 +55,9 @@ func badQuantity() error {
 	return malformed("the quantity is not an integer from 1 to %d", order.MaxQuantity)
 }
 
+// blank is what JSON allows around a value.
+const blank = " \t\r\n"
+
 // Order is the body of the contract's own purchase call. Both fields are optional.
 type Order struct {
 	Quantity int64           // default 1
@@ -66,7 +69,7 @@ type Order struct {
 // than this version reads.
 func ParseOrder(contentType string, raw []byte) (Order, error) {
 	o := Order{Quantity: 1}
-	raw = bytes.TrimSpace(raw)
+	raw = bytes.Trim(raw, blank)
 	if len(raw) == 0 {
 		return o, nil
 	}
@@ -158,7 +161,7 @@ type Fields struct {
 // ParseFields reads a JSON object or array, or a form where the content type says so. An empty body has no fields. An object with two
 // fields of one name is refused, also where the two differ in case.
 func ParseFields(contentType string, raw []byte) (Fields, error) {
-	raw = bytes.TrimSpace(raw)
+	raw = bytes.Trim(raw, blank)
 	if len(raw) == 0 {
 		return Fields{}, nil
 	}

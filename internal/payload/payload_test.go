@@ -1,8 +1,10 @@
 package payload
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,6 +53,7 @@ func TestParseOrder(t *testing.T) {
 		"twice, once null":      {body: `{"quantity":null,"quantity":2}`, bad: true},
 		"extra twice":           {body: `{"extra":1,"extra":{"a":1}}`, bad: true},
 		"not UTF-8 anywhere":    {body: "{\"\xff\":1}", bad: true},
+		"a form feed":           {body: "\f{}", bad: true},
 		"a byte order mark":     {body: "\ufeff{}", bad: true},
 		"minus zero":            {body: `{"quantity":-0}`, bad: true},
 		"not exact as a float":  {body: `{"quantity":9007199254740993}`, bad: true},
@@ -219,6 +222,14 @@ func FuzzFieldPath(f *testing.F) {
 				t.Fatalf("%v is not ErrMalformed", err)
 			}
 			return
+		}
+		if fields.doc != nil { // what is read is what everybody else reads
+			var doc any
+			dec := json.NewDecoder(bytes.NewReader(body))
+			dec.UseNumber()
+			if err := dec.Decode(&doc); err != nil || !reflect.DeepEqual(doc, fields.doc) {
+				t.Fatalf("read %#v, want %#v, %v", fields.doc, doc, err)
+			}
 		}
 		text, err := fields.Text(path)
 		if err != nil && !errors.Is(err, ErrMalformed) {
