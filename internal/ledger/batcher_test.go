@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/seckillgate/seckillgate/internal/testenv"
 )
 
 // held is a reserve call that waits until it is let go, so that the next batch gathers behind it.
@@ -62,16 +65,14 @@ func ask(ctx context.Context, b *Batcher, id string, quantity int64) chan asked 
 	return got
 }
 
-func waitQueued(b *Batcher, n int) {
-	for {
+func waitQueued(t *testing.T, b *Batcher, n int) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, fmt.Sprintf("%d wait", n), func() bool {
 		b.mu.Lock()
+		defer b.mu.Unlock()
 		q := b.lanes[1]
-		queued := q != nil && len(q.waiting) == n
-		b.mu.Unlock()
-		if queued {
-			return
-		}
-	}
+		return q != nil && len(q.waiting) == n
+	})
 }
 
 func TestBatcherGathersWhileACallIsUnderWay(t *testing.T) {
@@ -85,7 +86,7 @@ func TestBatcherGathersWhileACallIsUnderWay(t *testing.T) {
 	for i := range answers {
 		answers[i] = ask(t.Context(), b, fmt.Sprint("o", i+1), int64(i+1))
 	}
-	waitQueued(b, 5)
+	waitQueued(t, b, 5)
 	for _, want := range []int{3, 2} {
 		h.release <- nil
 		if got := <-h.entered; len(got) != want {
@@ -114,11 +115,12 @@ func TestBatcherTellsQueuedFromSent(t *testing.T) {
 	sent := ask(ctx, b, "sent", 1)
 	<-h.entered
 	queued := ask(ctx, b, "queued", 1)
-	waitQueued(b, 1)
+	waitQueued(t, b, 1)
 	stays := ask(t.Context(), b, "stays", 1)
-	waitQueued(b, 2)
-	if a := <-ask(t.Context(), b, "surplus", 1); !errors.Is(a.err, ErrNotExecuted) {
-		t.Fatalf("a full queue: %v", a.err)
+	waitQueued(t, b, 2)
+	surplus := &Member{Reservation: Reservation{Order: "surplus", Quantity: 1}, Answered: func() {}}
+	if err := b.Join(1, surplus); !errors.Is(err, ErrNotExecuted) {
+		t.Fatalf("a full queue: %v", err)
 	}
 	cancel()
 	if a := <-queued; !errors.Is(a.err, ErrNotExecuted) {
@@ -148,7 +150,7 @@ func TestBatcherFailsWholeCalls(t *testing.T) {
 	first := ask(t.Context(), b, "a", 1)
 	<-h.entered
 	second, third := ask(t.Context(), b, "b", 1), ask(t.Context(), b, "c", 1)
-	waitQueued(b, 2)
+	waitQueued(t, b, 2)
 	h.release <- nil
 	<-h.entered
 	h.release <- fmt.Errorf("%w: eof", ErrUnknown)
