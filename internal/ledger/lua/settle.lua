@@ -38,8 +38,10 @@ if units > a.pending then
   return { BROKEN, str(now), '0', 0, 0 }
 end
 
--- The stock goes before the units that it no longer has: stopped half-way, by a right that was taken away, Redis offers too little
--- and not too much.
+local ttl = keep_ms(a, now, retention)
+-- Stopped half-way, by a right that was taken away, Redis offers too little and not too much: the stock falls before pending does.
+-- The first write is one that a full Redis allows, and the others with it.
+if #dropped > 0 then redis.call('HDEL', KEYS[4], unpack(dropped)) end
 local advanced = 0
 if version and version > a.version then
   redis.call('SET', KEYS[1], stock)
@@ -47,11 +49,7 @@ if version and version > a.version then
   a.stock = tonumber(stock)
   advanced = 1
 end
-local ttl = keep_ms(a, now, retention)
-if #dropped > 0 then
-  redis.call('HDEL', KEYS[4], unpack(dropped))
-  redis.call('DECRBY', KEYS[3], str(units))
-end
+if #dropped > 0 then redis.call('DECRBY', KEYS[3], str(units)) end
 local event = { activity, str(now), '', '' }
 local freed = {}
 for i = 1, n do
