@@ -38,7 +38,7 @@ func (l *Lander) settle(ctx context.Context, landing store.Landing, from []messa
 	}
 	for _, a := range sequence {
 		if err := l.settleOne(ctx, ledger.Settlement{
-			Activity: a, Version: landing.Version, Stock: landing.Stock, Source: ledger.FromWorker, Orders: by[a],
+			Activity: a, Version: landing.Version, Stock: landing.Stock, Item: landing.Item, Source: ledger.FromWorker, Orders: by[a],
 		}); err != nil {
 			return err
 		}

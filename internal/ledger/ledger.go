@@ -95,8 +95,8 @@ func (l *Ledger) Settle(ctx context.Context, s Settlement) (Settled, error) {
 func (l *Ledger) settle(ctx context.Context, s Settlement, orders []Outcome) (Settled, error) {
 	k := KeysOf(s.Activity)
 	keys := k.base(2 * len(orders))
-	args := make([]any, 0, 7+5*len(orders))
-	args = append(args, len(orders), EventsChannel, s.Activity, s.Version, s.Stock, flag(s.Source == FromBinlog), l.retentionMs)
+	args := make([]any, 0, 8+5*len(orders))
+	args = append(args, len(orders), EventsChannel, s.Activity, s.Version, s.Stock, flag(s.Source == FromBinlog), l.retentionMs, s.Item)
 	now := time.Now().UnixMilli()
 	for _, o := range orders {
 		keys = append(keys, k.Result(o.Order), k.LastOrder(o.User))

@@ -162,8 +162,11 @@ type Settlement struct {
 	// Version and Stock are inventory.version and inventory.stock read together. Version 0: not known, orders only.
 	Version int64
 	Stock   int64
-	Source  Source
-	Orders  []Outcome
+	// Item is the one whose version and stock these are. They are passed over where the activity was loaded with another one.
+	// 0: the activity's.
+	Item   int64
+	Source Source
+	Orders []Outcome
 }
 
 // Settled is the answer to a Settlement.

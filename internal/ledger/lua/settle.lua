@@ -1,10 +1,10 @@
 -- What MySQL decided. KEYS[7+2i-1] result, KEYS[7+2i] last order of the user of order i.
--- ARGV: n, channel, activity, version ('0': orders only), stock, overwrite, retention_ms,
+-- ARGV: n, channel, activity, version ('0': orders only), stock, overwrite, retention_ms, item ('0': the activity's),
 -- then per order: order, user, dead, status, result.
 -- Reply: code, now_ms, available, dropped, advanced. Nobody ever counts the stock down: it is set, by version.
 local SETTLED, NOT_LOADED, BROKEN = 0, 1, 2
 local n, channel, activity, version, stock = tonumber(ARGV[1]), ARGV[2], ARGV[3], int(ARGV[4]), ARGV[5]
-local overwrite, retention = ARGV[6] == '1', ARGV[7]
+local overwrite, retention, item = ARGV[6] == '1', ARGV[7], ARGV[8]
 local now = now_ms()
 local a = read_activity()
 -- What is not loaded needs no settling: the load reads the same rows from MySQL, or what it has not read the binlog brings
@@ -12,9 +12,12 @@ local a = read_activity()
 -- stock that goes with it cannot be set yet is a unit to sell twice.
 if not a.loaded then return { NOT_LOADED, str(now), '0', 0, 0 } end
 
+-- The row of the activity was given another item, whose stock is nothing to what was loaded.
+if item ~= '0' and item ~= a.item then version = nil end
+
 local ids, users, result_keys = {}, {}, {}
 for i = 1, n do
-  local at = 7 + (i - 1) * 5
+  local at = 8 + (i - 1) * 5
   ids[i], users[i], result_keys[i] = ARGV[at + 1], ARGV[at + 2], KEYS[6 + 2 * i]
 end
 local held, live, results = {}, {}, {}
@@ -53,7 +56,7 @@ if #dropped > 0 then redis.call('DECRBY', KEYS[3], str(units)) end
 local event = { activity, str(now), '', '' }
 local freed = {}
 for i = 1, n do
-  local at = 7 + (i - 1) * 5
+  local at = 8 + (i - 1) * 5
   if ARGV[at + 3] == '1' then
     if live[i] == ids[i] then
       redis.call('HDEL', KEYS[5], users[i])

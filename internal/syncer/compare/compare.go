@@ -135,6 +135,12 @@ func (w *work) run(ctx context.Context) error {
 	if w.out.Skipped != "" {
 		return nil
 	}
+	if loaded := look.Activity.Item; loaded != w.out.Item {
+		w.out.Drift = true
+		w.out.alarm("its item was changed from %d to %d in mysql, but what is being sold is %d: set it back, or close the activity and create another",
+			loaded, w.out.Item, loaded)
+		w.out.Item = loaded
+	}
 	for _, step := range []func(context.Context) error{w.stock, w.buyersOfRedis, w.buyersOfMySQL, w.sweep} {
 		if err := step(ctx); err != nil {
 			return err
@@ -176,7 +182,7 @@ func (w *work) behind(ctx context.Context, version, stock int64) error {
 	if w.opt.DryRun {
 		return nil
 	}
-	_, err := w.Ledger.Settle(ctx, ledger.Settlement{Activity: w.out.ID, Version: version, Stock: stock, Source: ledger.FromBinlog})
+	_, err := w.Ledger.Settle(ctx, ledger.Settlement{Activity: w.out.ID, Version: version, Stock: stock, Item: w.out.Item, Source: ledger.FromBinlog})
 	return err
 }
 
@@ -227,7 +233,7 @@ func (w *work) ahead(ctx context.Context) error {
 		return err
 	}
 	w.out.MySQL = Side{stock, version}
-	_, err = w.Ledger.Settle(ctx, ledger.Settlement{Activity: w.out.ID, Version: version, Stock: stock, Source: ledger.FromBinlog})
+	_, err = w.Ledger.Settle(ctx, ledger.Settlement{Activity: w.out.ID, Version: version, Stock: stock, Item: w.out.Item, Source: ledger.FromBinlog})
 	return err
 }
 
@@ -286,7 +292,7 @@ func (w *work) settle(ctx context.Context, rows []ledger.Outcome) error {
 		by[source] = append(by[source], o)
 	}
 	for source, orders := range by {
-		s := ledger.Settlement{Activity: w.out.ID, Source: source, Orders: orders}
+		s := ledger.Settlement{Activity: w.out.ID, Item: w.out.Item, Source: source, Orders: orders}
 		if found {
 			s.Stock, s.Version = stock, version
 		}

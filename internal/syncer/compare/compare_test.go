@@ -76,6 +76,33 @@ func TestRedisBehindIsSettled(t *testing.T) {
 	b.Equal(a)
 }
 
+// E45: the activity's row was given another item in the middle of the sale. What is sold is the former one: the other's stock and
+// version are nothing to it, whoever brings them, and no sign that MySQL lost commits.
+func TestE45ItemOfAnActivityChanged(t *testing.T) {
+	b, a := sale(t, 10)
+	b.Buy(a, "u1", 2)
+	b.Land(true)
+	other := b.Activity(5000) // its row is the younger one
+	moved := a
+	moved.Item = other.Item
+	b.Restock(a, 5) // and what is sold is compared as ever
+	r := run(b, moved, false)
+	if !r.Drift || kinds(r) != "behind" || len(r.Alarms) != 1 || !strings.Contains(r.Alarms[0], "item was changed") {
+		t.Errorf("alarms %q, repairs %q; want one alarm about the item, and the restock", r.Alarms, kinds(r))
+	}
+	stock, version, _, err := b.Store.Inventory(t.Context(), other.Item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Ledger.Settle(t.Context(), ledger.Settlement{Activity: a.ID, Item: other.Item, Version: version + 1_000_000, Stock: stock, Source: ledger.FromBinlog}); err != nil {
+		t.Fatal(err)
+	}
+	b.Equal(a)
+	if r := run(b, a, false); len(r.Alarms) != 0 || r.Drift {
+		t.Errorf("set back: %+v", r)
+	}
+}
+
 // A row that was changed without its version, as when the trigger is missing, is mended and told.
 func TestEqualVersionOtherStock(t *testing.T) {
 	b, a := sale(t, 10)

@@ -137,7 +137,7 @@ func (a *Applier) apply(ctx context.Context, t *binlog.Transaction) error {
 func (a *Applier) settle(ctx context.Context, stocks map[int64]binlog.Stock, orders map[int64][]ledger.Outcome) error {
 	todo := map[int64]ledger.Settlement{}
 	for activity, out := range orders {
-		s := ledger.Settlement{Activity: activity, Source: ledger.FromBinlog, Orders: out}
+		s := ledger.Settlement{Activity: activity, Item: out[0].Item, Source: ledger.FromBinlog, Orders: out}
 		if stock, ok := stocks[out[0].Item]; ok && sameItem(out) {
 			s.Version, s.Stock = versionOf(stock)
 		}
@@ -149,7 +149,7 @@ func (a *Applier) settle(ctx context.Context, stocks map[int64]binlog.Stock, ord
 				continue
 			}
 			s := todo[activity]
-			s.Activity, s.Source = activity, ledger.FromBinlog
+			s.Activity, s.Item, s.Source = activity, item, ledger.FromBinlog
 			s.Version, s.Stock = versionOf(stock)
 			todo[activity] = s
 		}

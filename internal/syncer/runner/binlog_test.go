@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
+	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/syncer/binlog"
 	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
@@ -134,6 +135,30 @@ func TestActivityTableReachesRedis(t *testing.T) {
 	for _, state := range []ledger.State{ledger.Paused, ledger.Open, ledger.Closed} {
 		b.Exec("UPDATE activity SET state = ? WHERE activity_id = ?", string(state), a.ID)
 		testenv.Eventually(t, 20*time.Second, "the state "+string(state)+" to reach redis", func() bool { return b.Look(a).State == state })
+	}
+}
+
+// E45: an activity's row is given another item in the middle of the sale. The stock that the log has of that item does not become
+// what is on sale.
+func TestE45ItemOfAnActivityChangedInTheLog(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	a, other := b.Activity(10), b.Activity(5000)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	o := b.Buy(a, "u1", 2)
+	b.Land(true)
+	b.Exec("UPDATE activity SET item_id = ? WHERE activity_id = ?", other.Item, a.ID)
+	b.Restock(a, 0) // so that the log has a younger row of either
+	b.Restock(other, 1)
+	b.Exec("UPDATE orders SET status = 'PAID' WHERE order_id = ?", o.ID)
+	testenv.Eventually(t, 20*time.Second, "the log to be applied that far", func() bool {
+		v, err := b.Ledger.Lookup(t.Context(), a.ID, o.ID)
+		return err == nil && v.Status == order.Paid
+	})
+	if s := b.Look(a); s.Stock != 8 || !s.Loaded {
+		t.Errorf("redis sells %d units, want the 8 of the item that it was loaded with: %+v", s.Stock, s)
 	}
 }
 
