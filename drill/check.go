@@ -154,7 +154,10 @@ func readTold(path string, activity int64) ([]told.Record, error) {
 		records = append(records, *r)
 		return nil
 	})
-	return records, err
+	if err != nil {
+		return nil, fmt.Errorf("--told %s: %w: want what run --told has written", path, err)
+	}
+	return records, nil
 }
 
 // open makes the clients. None of them dials before it is used.

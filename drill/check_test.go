@@ -85,6 +85,11 @@ func TestCheckSaysWhatItNeeds(t *testing.T) {
 	if out, err := drill(t, "check", "--activity", "1", "--told", "/nowhere"); err == nil || !strings.Contains(err.Error(), "--told") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	other := write(t, "other", "not a record\n")
+	if out, err := drill(t, "check", "--activity", "1", "--told", other); err == nil || !strings.Contains(err.Error(), "--told "+other+": ") ||
+		!strings.Contains(err.Error(), "want what run --told has written") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	out, err := drill(t, "check", "--activity", "1", "--wait", "1s")
 	if err == nil || errors.Is(err, errBroken) || !strings.Contains(out, "waiting for kafka, for up to 3s: ") {
 		t.Errorf("%v\n%s", err, out)

@@ -115,6 +115,9 @@ func (f *runFlags) run(ctx context.Context, out, progress io.Writer) (err error)
 	if f.cfg.Quantity, err = quantities(f.quantity); err != nil {
 		return err
 	}
+	if err := f.cfg.Validate(); err != nil { // before the record of a run before is overwritten
+		return err
+	}
 	if f.told != "" {
 		file, failed := os.Create(f.told)
 		if failed != nil {

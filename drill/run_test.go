@@ -158,6 +158,17 @@ func TestWrongFlagsNameTheRemedy(t *testing.T) {
 	}
 }
 
+// A run that cannot begin leaves the record of the run before as it is.
+func TestAWrongFlagKeepsTheRecord(t *testing.T) {
+	record := write(t, "told.jsonl", "the run before")
+	if out, err := drill(t, "run", "--target", "127.0.0.1:1", "--activity", "1", "--requests", "1", "--told", record); err == nil {
+		t.Fatalf("a target without a scheme: no error\n%s", out)
+	}
+	if b, err := os.ReadFile(record); err != nil || string(b) != "the run before" {
+		t.Errorf("the record is now %q, %v", b, err)
+	}
+}
+
 func TestQuantitiesStayInTheirRange(t *testing.T) {
 	q, err := quantities("1-3")
 	if err != nil {

@@ -79,7 +79,8 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func (c *Config) validate() error {
+// Validate says what is wrong with the configuration.
+func (c *Config) Validate() error {
 	u, err := url.Parse(c.Target)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":

@@ -14,7 +14,7 @@ import (
 // about the configuration or the record of what was told; a gateway that refuses or fails is not one.
 func Run(ctx context.Context, cfg Config, stats *Stats) error {
 	cfg.setDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	r := &run{cfg: cfg, stats: stats, client: newClient(&cfg)}
