@@ -123,6 +123,10 @@ func (l *RateLimit) Provision(ctx caddy.Context) error {
 	if l.Key != "" && l.key.constant() {
 		return fmt.Errorf("key %q has no placeholder: leave it out for one allowance for all requests", l.Key)
 	}
+	if name := l.key.fleeting(); name != "" {
+		return fmt.Errorf("key %q: {%s} changes with every connection or request, so that nothing would be limited: use {client_ip}, or who the buyer is",
+			l.Key, name)
+	}
 	counts := *l
 	counts.Refusals = Refusals{} // how it refuses says nothing of what it has counted
 	identity, err := json.Marshal(&counts)

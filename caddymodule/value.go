@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -119,6 +120,22 @@ func (t template) constant() bool {
 		}
 	}
 	return true
+}
+
+// fleeting names a placeholder in the text that changes with every connection or request, if there is one.
+func (t template) fleeting() string {
+	for _, p := range t {
+		switch {
+		case !p.placeholder:
+		case slices.Contains(fleeting, p.text), strings.HasPrefix(p.text, "time.now"):
+			return p.text
+		}
+	}
+	return ""
+}
+
+var fleeting = []string{
+	"http.request.remote", "http.request.remote.port", "http.request.uuid", "http.request.duration", "http.request.duration_ms",
 }
 
 // expand gives the text for a request, or "" when a placeholder in it is unset or empty.
