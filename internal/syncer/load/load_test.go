@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,24 @@ import (
 )
 
 // E12, E13, E100: everything that a sale needs is rebuilt, and what is in flight is not forgotten.
+// A load whose outcome Redis cannot sell from has failed, and says so: one that ended well would be begun again at once.
+func TestLoadOfWhatCannotBeSold(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t)
+	a := b.Activity(20)
+	b.Exec("DROP TRIGGER inventory_seckill_bu")
+	b.Exec("UPDATE inventory SET version = 9007199254740994 WHERE item_id = ?", a.Item)
+	r, err := b.Loader.Load(t.Context(), a.ID)
+	if err == nil || !strings.Contains(err.Error(), "version 9007199254740994") {
+		t.Errorf("%+v, %v; want an error that names the version", r, err)
+	}
+	b.Exec("UPDATE inventory SET version = 1 WHERE item_id = ?", a.Item)
+	b.Load(a)
+	if s := b.Look(a); !s.Loaded || s.Stock != 20 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestE12E13E100LoadIsExact(t *testing.T) {
 	t.Parallel()
 	b := synctest.New(t)

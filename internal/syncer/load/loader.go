@@ -316,6 +316,11 @@ func (p *prepared) open(ctx context.Context, version, stock int64, state ledger.
 	if err != nil {
 		return err
 	}
+	if snap.Epoch == p.epoch && !snap.Loaded && snap.State != ledger.Recovering {
+		// Whatever it is, to load it again at once would not mend it.
+		return fmt.Errorf("activity %d is loaded and cannot be sold: %s (stock %d and version %d of item %d in mysql)",
+			p.activity.ID, snap.Problem, stock, version, p.activity.Item)
+	}
 	p.report.State, p.report.Stock, p.report.Version = snap.State, snap.Stock, snap.Version
 	p.report.Pending, p.report.Buyers = snap.Pending, snap.BuyersLen
 	p.report.ClosedMs = since(p.began)
