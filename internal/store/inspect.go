@@ -43,15 +43,21 @@ type foundTrigger struct {
 // inspect reads the schema and changes nothing.
 func (s *Store) inspect(ctx context.Context) (f found, err error) {
 	t := s.cfg.Tables
+	names := []string{t.Orders, t.Activity, t.Inventory, t.Outbox, t.Outbox + sinksSuffix}
 	tables := make(map[string][2]string)
 	err = s.query(ctx, func(r *sql.Rows) error {
 		var name, kind string
 		var engine sql.NullString
-		err := r.Scan(&name, &kind, &engine)
-		tables[name] = [2]string{kind, engine.String}
+		var lower bool // the server keeps names in lower case, and takes them in any
+		err := r.Scan(&name, &kind, &engine, &lower)
+		for _, ours := range names {
+			if name == ours || lower && strings.EqualFold(name, ours) {
+				tables[ours] = [2]string{kind, engine.String}
+			}
+		}
 		return err
-	}, "SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN (?, ?, ?, ?, ?)",
-		t.Orders, t.Activity, t.Inventory, t.Outbox, t.Outbox+sinksSuffix)
+	}, "SELECT table_name, table_type, engine, @@GLOBAL.lower_case_table_names <> 0 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN "+list(len(names)),
+		anys(names)...)
 	if err != nil {
 		return f, fmt.Errorf("look at the tables: %w", err)
 	}

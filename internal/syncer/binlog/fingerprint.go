@@ -60,7 +60,7 @@ func readTables(ctx context.Context, db *sql.DB, database string, names Tables) 
 			return nil, fmt.Errorf("read the columns of table %s.%s: %w", database, name, err)
 		}
 		for _, c := range names.columns(name) {
-			if t.FindColumn(c) < 0 {
+			if !spell(t, c) {
 				return nil, fmt.Errorf("table %s.%s has no column %q: run `seckill-worker migrate`, or name the right column "+
 					"in the configuration", database, name, c)
 			}
@@ -68,6 +68,20 @@ func readTables(ctx context.Context, db *sql.DB, database string, names Tables) 
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// spell finds a column, and has it under the name of the configuration: to MySQL case is nothing in it.
+func spell(t *schema.Table, column string) bool {
+	if t.FindColumn(column) >= 0 {
+		return true
+	}
+	for i := range t.Columns {
+		if strings.EqualFold(t.Columns[i].Name, column) {
+			t.Columns[i].Name = column
+			return true
+		}
+	}
+	return false
 }
 
 // readTable does what the library's own NewTableFromSqlDB does, which trips over a column that SHOW INDEX has on MariaDB.
@@ -107,6 +121,7 @@ func Flavor(version string) string {
 type server struct {
 	version, flavor, identity, gtid string
 	rowValues                       string // binlog_row_value_options, of MySQL
+	lower                           bool   // it keeps the names of tables in lower case, and takes them in any
 }
 
 // askServer reads the server's identity and the GTIDs in its binary log.
@@ -117,11 +132,11 @@ func askServer(ctx context.Context, db *sql.DB) (server, error) {
 	}
 	s.flavor = Flavor(s.version)
 	// MariaDB has no server uuid. Its positions are GTIDs, which need none, but for a server that never wrote.
-	query := "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed, @@GLOBAL.binlog_row_value_options"
+	query := "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed, @@GLOBAL.binlog_row_value_options, @@GLOBAL.lower_case_table_names <> 0"
 	if s.flavor == mysql.MariaDBFlavor {
-		query = "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.server_id), @@GLOBAL.gtid_binlog_pos, ''"
+		query = "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.server_id), @@GLOBAL.gtid_binlog_pos, '', @@GLOBAL.lower_case_table_names <> 0"
 	}
-	if err := db.QueryRowContext(ctx, query).Scan(&s.identity, &s.gtid, &s.rowValues); err != nil {
+	if err := db.QueryRowContext(ctx, query).Scan(&s.identity, &s.gtid, &s.rowValues, &s.lower); err != nil {
 		return s, fmt.Errorf("ask mysql for its identity and gtids: %w", err)
 	}
 	s.gtid = strings.ReplaceAll(s.gtid, "\n", "")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ type handler struct {
 	sink             Sink
 	flavor, identity string
 	schema           string
+	lower            bool          // see server
 	gtid             mysql.GTIDSet // everything up to the last transaction that ended
 	next             string        // GTID of the transaction that is being read
 	tx               *Transaction
@@ -84,7 +86,7 @@ func (h *handler) OnRotate(*replication.EventHeader, *replication.RotateEvent) e
 }
 
 func (h *handler) OnTableChanged(_ *replication.EventHeader, database, table string) error {
-	if database != h.stream.dsn.DBName || !h.watched(table) {
+	if !h.same(database, h.stream.dsn.DBName) || !h.watched(table) {
 		return h.failure()
 	}
 	h.sink.Doubt(table, errors.New("ddl"))
@@ -99,12 +101,15 @@ func (h *handler) OnTableNotFound(_ *replication.EventHeader, e *replication.Row
 
 func (h *handler) watched(table string) bool {
 	for _, t := range h.stream.tables.names() {
-		if t == table {
+		if h.same(t, table) {
 			return true
 		}
 	}
 	return false
 }
+
+// same compares names as the server does.
+func (h *handler) same(a, b string) bool { return a == b || h.lower && strings.EqualFold(a, b) }
 
 func (h *handler) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) error {
 	h.started()

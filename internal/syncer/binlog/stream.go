@@ -199,14 +199,14 @@ func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server
 		DisableRetrySync: true, DisableFlushBinlogWhileWaiting: true,
 		// Rows of other tables are not even decoded. Nothing that the syncer writes is among these three but a touched
 		// row's version, which settles to itself: there is no feedback.
-		IncludeTableRegex: s.includes(),
+		IncludeTableRegex: s.includes(srv.lower),
 		// Decimals as exact text: integer() refuses them, whatever their value.
 		UseDecimal: true, EventCacheCount: eventsAhead, FillZeroLogPos: srv.flavor == mysql.MariaDBFlavor,
 		Dialer: net.dial, Localhost: store.SyncerHost,
 	}
 	h := &handler{
 		ctx: ctx, stream: s, sink: sink, flavor: srv.flavor, identity: srv.identity,
-		schema: fingerprint(tables), tx: &Transaction{},
+		schema: fingerprint(tables), lower: srv.lower, tx: &Transaction{},
 	}
 	if h.gtid, err = mysql.ParseGTIDSet(srv.flavor, from.GTID); err != nil {
 		return nil, nil, fmt.Errorf("binlog position %s: %w", from, err)
@@ -217,17 +217,25 @@ func (s *Stream) open(ctx context.Context, net *conns, from Position, srv server
 		return nil, nil, fmt.Errorf("prepare to read the binlog: %w", err)
 	}
 	for _, t := range tables {
-		c.SetTableCache([]byte(s.dsn.DBName), []byte(t.Name), t)
+		database, name := s.dsn.DBName, t.Name
+		if srv.lower {
+			database, name = strings.ToLower(database), strings.ToLower(name)
+		}
+		c.SetTableCache([]byte(database), []byte(name), t)
 	}
 	c.SetEventHandler(h)
 	return c, h, nil
 }
 
 // includes matches exactly the watched tables.
-func (s *Stream) includes() []string {
+func (s *Stream) includes(lower bool) []string {
 	var out []string
+	anyCase := ""
+	if lower {
+		anyCase = "(?i)"
+	}
 	for _, t := range s.tables.names() {
-		out = append(out, "^"+regexp.QuoteMeta(s.dsn.DBName)+`\.`+regexp.QuoteMeta(t)+"$")
+		out = append(out, anyCase+"^"+regexp.QuoteMeta(s.dsn.DBName)+`\.`+regexp.QuoteMeta(t)+"$")
 	}
 	return out
 }

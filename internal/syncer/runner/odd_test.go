@@ -11,6 +11,8 @@ import (
 
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
+	"github.com/seckillgate/seckillgate/internal/store"
+	"github.com/seckillgate/seckillgate/internal/syncer/runner"
 	"github.com/seckillgate/seckillgate/internal/syncer/synctest"
 	"github.com/seckillgate/seckillgate/internal/testenv"
 )
@@ -69,5 +71,41 @@ func TestBlanksBehindAWord(t *testing.T) {
 			c, err := b.Ledger.Catalogue(t.Context())
 			return err == nil && b.Look(a).State == ledger.State(word) && c.Activities[a.ID].State == ledger.State(word)
 		})
+	}
+}
+
+// The server knows names in lower case only, whatever the configuration writes, and its binlog has them so.
+func TestNamesInAnotherCase(t *testing.T) {
+	t.Parallel()
+	dsn, ddl := testenv.MySQL(t), "inventory"
+	tables := store.Tables{Stock: "STOCK"}
+	if testenv.OnMariaDB(t, dsn) { // MySQL lets nobody choose that once it has data; there only columns are in another case
+		server := testenv.StartMySQL(t, "--lower-case-table-names=1")
+		dsn, ddl = strings.Replace(server.DSN("flashsale"), "/flashsale", "/FlashSale", 1), "INVENTORY"
+		tables = store.Tables{Orders: "SeckillOrders", Activity: "Activity", Inventory: "Inventory", Stock: "STOCK"}
+	}
+	b := synctest.NewOn(t, dsn, synctest.Quiet, func(c *runner.Config) { c.MySQL.Tables = tables })
+	a := b.Activity(10)
+	_, h := b.Syncer()
+	b.Loaded(a, "")
+	b.Ready(h)
+	b.Buy(a, "u", 2)
+	b.Land(false)
+	b.Restock(a, 3)
+	b.Equal(a)
+	b.Exec("UPDATE activity SET state = 'paused' WHERE activity_id = ?", a.ID)
+	testenv.Eventually(t, 20*time.Second, "the sale to be paused", func() bool { return b.Look(a).State == ledger.Paused })
+	epoch := b.Look(a).Epoch
+	b.Exec("ALTER TABLE " + ddl + " ADD COLUMN shelf BIGINT NOT NULL DEFAULT 7 FIRST, CHANGE COLUMN STOCK Stock BIGINT NOT NULL")
+	b.Loaded(a, epoch)
+	b.Restock(a, 1)
+	b.Equal(a)
+	b.Ready(h)
+	if err := b.Store.Migrate(t.Context(), store.MigrateOptions{}); err != nil {
+		t.Errorf("migrate once more: %v", err)
+	}
+	found, err := b.Store.Check(t.Context())
+	if err != nil || slices.ContainsFunc(found, func(f store.Finding) bool { return f.Level == store.Unsafe }) {
+		t.Errorf("the check says %v, %v", found, err)
 	}
 }
