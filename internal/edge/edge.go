@@ -124,6 +124,8 @@ type Edge struct {
 	repeats   *repeats
 	hub       *hub
 	turns     *turns
+	noRedis   *complaint
+	noKafka   *complaint
 	landed    landed
 	firstSeen *aging[string]
 
@@ -149,7 +151,9 @@ func New(l Ledger, r Reserver, p Publisher, g *gate.Gate, o Options) *Edge {
 		led: l, res: r, pub: p, gate: g, o: o, log: o.Logger,
 		open: newOpen(o.MaxOpen), undecided: newUndecided(), repeats: newRepeats(o.Repeats), closing: make(chan struct{}),
 		hub: newHub(o.MaxWaiters, o.HealRate), firstSeen: newAging[string](16_384), budget: budget{d: o.ReserveBudget},
-		turns: newTurns(),
+		turns:   newTurns(),
+		noRedis: newComplaint(o.Logger, "orders are refused: redis takes no reservations"),
+		noKafka: newComplaint(o.Logger, "orders are refused: kafka takes no records"),
 	}
 	e.releaser = newReleaser(e)
 	e.marker = newMarker(l)

@@ -157,12 +157,14 @@ func (e *Edge) reserve(ctx context.Context, t *task) Outcome {
 	rctx := e.budget.from(t.began)
 	notAfter, err := e.led.NotAfter(rctx, time.Duration(t.timings.ReserveDeadlineMs)*time.Millisecond)
 	if err != nil {
+		e.noRedis.make(t.Activity, err)
 		return refuse(&t.Request, Unavailable, CauseNotReserved)
 	}
 	t.res().NotAfterMs = notAfter
 	y, called, err := e.ask(rctx, t)
 	switch {
 	case errors.Is(err, ledger.ErrNotExecuted):
+		e.noRedis.make(t.Activity, err)
 		return refuse(&t.Request, Unavailable, CauseNotReserved)
 	case err != nil:
 		return e.handOver(t, CauseUnknown)
@@ -237,6 +239,9 @@ func (e *Edge) act(ctx context.Context, t *task, y *try, called time.Time) Outco
 		o.OrderID = d.LiveOrder
 		return e.fence(ctx, t, d, o)
 	default:
+		if err := errOf(d); err != nil {
+			e.noRedis.make(t.Activity, err)
+		}
 		o := refuse(&t.Request, reasonOf(d.Code), CauseScript)
 		o.StartsAtMs = d.StartsAtMs // not started
 		if o.Reason == BadRequest {

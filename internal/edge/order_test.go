@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/seckillgate/seckillgate/internal/ledger"
 	"github.com/seckillgate/seckillgate/internal/order"
 	"github.com/seckillgate/seckillgate/internal/testenv"
@@ -393,4 +396,50 @@ func TestKeyWhileItsReleaseIsUnanswered(t *testing.T) {
 		}
 		w.set(func() { w.releases = []reply{{rel: ledger.ReleasedNow}} })
 	})
+}
+
+// E14, E32: all looks well, and every order is refused, since Redis takes no writes or Kafka no records. The log says why: once, and
+// later how many more there were, but not a line for each.
+func TestE14E32RefusedOrdersAreExplained(t *testing.T) {
+	for name, c := range map[string]struct {
+		world     func(w *world)
+		says, why string
+	}{
+		"redis is full": {
+			func(w *world) { w.reserves[0].err = fmt.Errorf("%w: OOM command not allowed", ledger.ErrNotExecuted) },
+			"redis takes no reservations", "OOM",
+		},
+		"redis is full, with a user window": {
+			func(w *world) { w.reserves[0].d = ledger.Decision{Code: ledger.BadKey, Err: "OOM command not allowed"} },
+			"redis takes no reservations", "OOM",
+		},
+		"redis tells no time": {
+			func(w *world) { w.down = errors.New("NOPERM no right to run the command time") },
+			"redis takes no reservations", "NOPERM",
+		},
+		"kafka refuses the records": {
+			func(w *world) { w.publishes[0].err = fmt.Errorf("%w: message too large", ErrNotSent) },
+			"kafka takes no records", "too large",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core, logs := observer.New(zap.WarnLevel)
+			bubble(t, Options{Logger: zap.New(core)}, nil, func(t *testing.T, w *world, e *Edge) {
+				w.set(func() { c.world(w) })
+				for range 5 {
+					if o := e.Order(t.Context(), wish()); o.Reason != Unavailable {
+						t.Fatalf("%+v", o)
+					}
+				}
+				w.set(func() { w.down = nil }) // or nothing would be sold after complainEvery
+				advance(complainEvery)
+				w.set(func() { c.world(w) })
+				e.Order(t.Context(), wish())
+			})
+			got := logs.FilterMessageSnippet(c.says).All()
+			if len(got) != 2 || !strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), c.why) || got[1].ContextMap()["refused"] != int64(5) {
+				t.Errorf("logged %+v; want two lines with the cause, the second for five orders", got)
+			}
+		})
+	}
 }

@@ -86,6 +86,7 @@ func (y *try) send(o *order.Order, until time.Time, mine bool) {
 		case !mine:
 			y.tell(order.Processing, CauseNotSent)
 		default:
+			e.noKafka.make(t.Activity, err)
 			go y.takeBack() // a call to Redis, and whoever says this has others to serve
 		}
 	}
