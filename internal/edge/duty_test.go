@@ -86,6 +86,23 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
+// TestClientLeavesDuringARepeat: what his repeat has found out is done all the same.
+func TestClientLeavesDuringARepeat(t *testing.T) {
+	t.Parallel()
+	bubble(t, Options{}, func(w *world) {
+		w.reserves = []reply{{d: ledger.Decision{Code: ledger.Again, ReservedAtMs: -100}, late: 50 * time.Millisecond}}
+		w.views["any"] = ledger.View{Found: true, Status: order.Processing, User: buyer, Quantity: 1}
+	}, func(t *testing.T, w *world, e *Edge) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		r := wish()
+		r.IdempotencyKey = "k"
+		if o := e.Order(ctx, r); o.Status != order.Queued || len(w.published) != 1 {
+			t.Errorf("hung up during the repeat: %+v, published %d times", o, len(w.published))
+		}
+	})
+}
+
 // TestPublishDeadline: the publish budget counts from before the reserve call, and for a repeat from the reservation.
 func TestPublishDeadline(t *testing.T) {
 	t.Parallel()

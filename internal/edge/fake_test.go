@@ -166,10 +166,13 @@ func (w *world) MarkQueued(_ context.Context, _ int64, acks []ledger.Ack) error 
 	return w.down
 }
 
-func (w *world) Lookup(_ context.Context, _ int64, id string) (ledger.View, error) {
+func (w *world) Lookup(ctx context.Context, _ int64, id string) (ledger.View, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lookups++
+	if err := ctx.Err(); err != nil {
+		return ledger.View{}, err
+	}
 	if v, ok := w.views[id]; ok {
 		v.Order = id
 		return v, w.down
