@@ -60,7 +60,7 @@ type RateLimit struct {
 	// sliding_window and the app `seckill`. Default: local.
 	Scope string `json:"scope,omitempty"`
 
-	// What the gateways of scope cluster know the limiter by. Give it where their configurations differ in hosts or listeners;
+	// What the gateways of scope cluster know the limiter by. Give it where their sites differ in hosts or in order; ports may differ;
 	// limiters of other sites with this name, algorithm, rate and key share the allowance. Default: the site.
 	Name string `json:"name,omitempty"`
 
@@ -133,8 +133,8 @@ func (l *RateLimit) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	where := site(ctx)
-	l.place = places.take(ctx, where+" "+string(identity))
+	at := siteOf(ctx)
+	l.place = places.take(ctx, at.here+" "+string(identity))
 	name := l.place.String()
 	v, _, err := limiters.LoadOrNew(name, func() (caddy.Destructor, error) { return l.make() })
 	if err != nil {
@@ -142,7 +142,7 @@ func (l *RateLimit) Provision(ctx caddy.Context) error {
 	}
 	l.pooled, l.limiter = name, v.(pooledLimiter)
 	if l.Scope == scopeCluster {
-		if l.store, err = newClusterStore(ctx, l.clusterName(where)); err != nil {
+		if l.store, err = newClusterStore(ctx, l.clusterName(at.everywhere)); err != nil {
 			return err
 		}
 	}

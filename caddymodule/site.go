@@ -17,17 +17,25 @@ import (
 // that still have their raw handlers are the one being worked on and those after it. That is enough to know which site a
 // handler belongs to and what follows it.
 
-// site names the listeners and the hosts of the site that the handler being provisioned belongs to, as far as can be told. Servers have
-// names too, but the Caddyfile numbers them: with one listener more in front, a site would get the name of another.
-func site(ctx caddy.Context) string {
+// site is where a handler stands, as far as can be told.
+type site struct {
+	// The site's listeners and hosts. It stays the same whatever other sites come and go.
+	here string
+	// The name of the site's server, and its hosts: what gateways with the same sites have in common, on whatever ports. The
+	// Caddyfile numbers servers, so that it may change when a listener is added.
+	everywhere string
+}
+
+// siteOf finds the site of the handler being provisioned.
+func siteOf(ctx caddy.Context) site {
 	srv, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
-		return ""
+		return site{}
 	}
-	name := strings.Join(slices.Sorted(slices.Values(srv.Listen)), ",")
+	at := site{here: strings.Join(slices.Sorted(slices.Values(srv.Listen)), ","), everywhere: serverName(ctx, srv)}
 	here := pending(srv.Routes)
 	if len(here) == 0 {
-		return name // a named or an error route
+		return at // a named or an error route
 	}
 	var hosts []string
 	for _, set := range here[0].MatcherSets {
@@ -41,7 +49,21 @@ func site(ctx caddy.Context) string {
 		}
 	}
 	slices.Sort(hosts)
-	return name + " " + strings.Join(hosts, ",")
+	suffix := " " + strings.Join(hosts, ",")
+	return site{at.here + suffix, at.everywhere + suffix}
+}
+
+func serverName(ctx caddy.Context, srv *caddyhttp.Server) string {
+	for _, m := range ctx.Modules() {
+		if app, ok := m.(*caddyhttp.App); ok {
+			for name, s := range app.Servers {
+				if s == srv {
+					return name
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // siblings gives the route that the handler being provisioned stands in, and those after it in the same list.

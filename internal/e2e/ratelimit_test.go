@@ -131,7 +131,6 @@ func startLimited(t *testing.T, redis string) (site, metrics string) {
 	@paths path /one /three /back /four
 	seckill_rate_limit @paths sliding_window 60/h scope cluster timeout 10s {
 		key {path}
-		name paths # their listeners differ
 	}
 	respond ok
 }
