@@ -105,6 +105,25 @@ func TestLeaseAndPosition(t *testing.T) {
 	})
 }
 
+// A lease that has lost its expiry ends all the same, one lease later.
+func TestLeaseWithoutAnEnd(t *testing.T) {
+	everyRedis(t, func(t *bench) {
+		if ok, err := t.Lease(t.ctx, "a", time.Minute); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		if err := t.rdb.Persist(t.ctx, "seckill:{syncer}:leader").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := t.Lease(t.ctx, "b", time.Second); err != nil || ok {
+			t.Fatalf("b must wait: %v, %v", ok, err)
+		}
+		testenv.Eventually(t.T, 30*time.Second, "b takes it", func() bool {
+			ok, err := t.Lease(t.ctx, "b", time.Second)
+			return err == nil && ok
+		})
+	})
+}
+
 // Gateways hear of what they cache: sold out, open again, decided orders, changed states.
 func TestEvents(t *testing.T) {
 	everyRedis(t, func(t *bench) {
