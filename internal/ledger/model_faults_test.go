@@ -59,7 +59,7 @@ var faults = []fault{
 	{
 		name: "settle drops entries during a load", script: &settleScript, file: "settle",
 		from: "if not a.loaded then return { NOT_LOADED, str(now), '0', 0, 0 } end",
-		to:   "if not a.loaded then if n > 0 then redis.call('HDEL', KEYS[4], ARGV[8]) end return { NOT_LOADED, str(now), '0', 0, 0 } end",
+		to:   "if not a.loaded then if n > 0 then redis.call('HDEL', KEYS[4], ARGV[9]) end return { NOT_LOADED, str(now), '0', 0, 0 } end",
 	},
 	// release
 	{
