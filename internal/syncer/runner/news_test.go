@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,4 +122,29 @@ func waited(t *testing.T, logs *observer.ObservedLogs, activity int64) int64 {
 		t.Fatalf("no report in %v", reports[0].ContextMap())
 	}
 	return report.WaitMs
+}
+
+// The first start closes everything before it loads anything: what it closed afterwards would be loaded twice, and wait twice.
+func TestTheFirstStartLoadsOnce(t *testing.T) {
+	t.Parallel()
+	b := synctest.New(t, synctest.Quiet)
+	p, logs := observed(b, b.Cfg)
+	a := b.Activity(5)
+	_, h := b.SyncerOn(p)
+	b.Loaded(a, "")
+	b.Ready(h)
+	anew, begun := -1, -1
+	for i, l := range logs.All() {
+		switch {
+		case l.Message == "no binlog position is kept, as at the first start: everything is loaded":
+			anew = i
+		case strings.Contains(l.Message, "not in redis") && begun < 0:
+			begun = i
+		case strings.Contains(l.Message, "begins again"):
+			t.Errorf("%+v", l)
+		}
+	}
+	if anew < 0 || begun < anew {
+		t.Errorf("line %d closes everything, line %d begins a load", anew, begun)
+	}
 }

@@ -52,6 +52,9 @@ func (t *term) run(ctx context.Context) {
 	t.begin(from)
 	t.health.Set(healthApply, nil)
 	t.health.Set(healthCompare, nil)
+	if from.IsZero() && !t.startAnew(ctx) {
+		return
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { t.follow(ctx) })
 	wg.Go(func() { t.keep(ctx) })
@@ -61,6 +64,18 @@ func (t *term) run(ctx context.Context) {
 	wg.Go(func() { t.report(ctx) })
 	wg.Wait()
 	t.loads.wait()
+}
+
+// startAnew closes everything where no place in the binlog is kept, before anything else begins: a load that has begun already would be
+// overtaken by it and wait twice. false when ctx ended.
+func (t *term) startAnew(ctx context.Context) bool {
+	t.log.Info("no binlog position is kept, as at the first start: everything is loaded")
+	why := fmt.Errorf("%w: there is no binlog position", binlog.ErrLoadAgain)
+	if !t.try(ctx, healthBinlog, func(ctx context.Context) error { return t.loadAgain(ctx, why) }) {
+		return false
+	}
+	t.health.Set(healthBinlog, why) // until the stream runs
+	return true
 }
 
 // begin makes what works from a position on.
@@ -97,7 +112,7 @@ func (t *term) try(ctx context.Context, name string, step func(context.Context) 
 }
 
 // keptPosition reads where the stream has to go on. One that cannot be read now is an error, to be tried again; one that
-// is not there, or means nothing, is the zero position, from which the stream asks for a load of everything.
+// is not there, or means nothing, is the zero position.
 func (t *term) keptPosition(ctx context.Context) (binlog.Position, error) {
 	text, err := t.parts.Ledger.Position(ctx)
 	if err != nil {
@@ -128,12 +143,8 @@ func (t *term) follow(ctx context.Context) {
 			continue
 		case errors.Is(err, binlog.ErrLoadAgain):
 			t.health.Set(healthBinlog, err)
-			if from.IsZero() {
-				t.log.Info("no binlog position is kept, as at the first start: everything is loaded")
-			} else {
-				t.metrics.loadAgain.Inc()
-				t.log.Error("the binlog cannot be followed from here: everything is loaded again", zap.Error(err))
-			}
+			t.metrics.loadAgain.Inc()
+			t.log.Error("the binlog cannot be followed from here: everything is loaded again", zap.Error(err))
 			if !t.try(ctx, healthBinlog, func(ctx context.Context) error { return t.loadAgain(ctx, err) }) {
 				return
 			}
