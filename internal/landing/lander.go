@@ -80,6 +80,21 @@ func (r refusal) passing() bool {
 	return errors.As(r.why, &unsold) || errors.As(r.why, &row) || errors.Is(r.why, errUnknownActivity)
 }
 
+// refuseAll refuses what can never become orders, and counts it.
+func (l *Lander) refuseAll(ctx context.Context, refused []refusal, tally *Tally) error {
+	for _, r := range refused {
+		released, err := l.refuse(ctx, r)
+		if err != nil {
+			return err
+		}
+		tally.Refused++
+		if released {
+			tally.Released++
+		}
+	}
+	return nil
+}
+
 // Land brings every record of a batch to its end. It returns an error only when ctx ended before that; nothing of the
 // batch may be marked then, and landing it again is harmless.
 func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err error) {
@@ -90,15 +105,8 @@ func (l *Lander) Land(ctx context.Context, records []Record) (tally Tally, err e
 	if err != nil {
 		return tally, err
 	}
-	for _, r := range refused {
-		released, err := l.refuse(ctx, r)
-		if err != nil {
-			return tally, err
-		}
-		tally.Refused++
-		if released {
-			tally.Released++
-		}
+	if err := l.refuseAll(ctx, refused, &tally); err != nil {
+		return tally, err
 	}
 	if ce := l.log.Check(zap.DebugLevel, "batch landed"); ce != nil && len(records) > 0 {
 		ce.Write(zap.Int32("partition", records[0].Partition), zap.Int64("from", records[0].Offset),

@@ -141,19 +141,14 @@ func (l *Lander) landOrLeave(ctx context.Context, records []Record, open *undeci
 		return tally, err
 	}
 	why := map[string]error{}
-	for _, r := range refused {
+	refused = slices.DeleteFunc(refused, func(r refusal) bool {
 		if r.passing() {
 			why[r.order.ID] = r.why
-			continue
 		}
-		released, err := l.refuse(ctx, r)
-		if err != nil {
-			return tally, err
-		}
-		tally.Refused++
-		if released {
-			tally.Released++
-		}
+		return r.passing()
+	})
+	if err := l.refuseAll(ctx, refused, &tally); err != nil {
+		return tally, err
 	}
 	if len(why) == 0 {
 		return tally, nil
